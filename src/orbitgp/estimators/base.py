@@ -10,7 +10,8 @@ import logging
 import warnings
 from collections.abc import Callable
 from copy import deepcopy
-from dataclasses import KW_ONLY, dataclass
+from dataclasses import KW_ONLY, dataclass, replace
+from math import inf
 from pathlib import Path
 from typing import Any, Literal, TypeVar, cast
 
@@ -18,6 +19,7 @@ import numpy as np
 import torch
 from gpytorch.kernels import Kernel
 from jaxtyping import Float
+from sklearn.base import clone
 from sklearn.utils import check_random_state
 from sklearn.utils.validation import check_is_fitted
 from torch import Tensor, nn
@@ -43,7 +45,7 @@ from orbitgp.likelihoods import Likelihood
 from orbitgp.orbits import Orbit
 from orbitgp.orbits.parse import make_orbit
 from orbitgp.planning.options import TrainingOptions
-from orbitgp.planning.plan import InferenceName, sparse_plan
+from orbitgp.planning.plan import InferenceName, Plan, sparse_plan
 from orbitgp.report.finding import nats_needed
 from orbitgp.report.summary import typical_rows
 from orbitgp.training.ladder import Ladder
@@ -121,6 +123,15 @@ class InvariantEstimator(Presents, Compacts, ChecksData):
         if run.warning is not None:
             warnings.warn(run.warning)
         return self
+
+    def plan(self, X: Any, y: Any) -> Plan:
+        """What ``fit`` would do with these data, and about how long it would take. Nothing is learned."""
+        run, planned = Session(), clone(self)
+        run.only_plans = True
+        with warnings.catch_warnings(action="ignore"):  # fit gives them
+            planned._fit(X, y, run)
+        seconds = run.fits * (planned.plan_.seconds or 0.0)
+        return replace(planned.plan_, seconds=min(seconds, self.max_seconds or inf))
 
     def save(self, path: StrPath) -> None:
         """Write all that was learned, and the arguments, into one safetensors file, whole or not at all."""

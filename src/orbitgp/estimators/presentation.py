@@ -2,35 +2,30 @@
 
 from __future__ import annotations
 
-import warnings
-from dataclasses import replace
 from math import inf
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
-from sklearn.base import BaseEstimator, clone
+from sklearn.base import BaseEstimator
 from sklearn.utils import estimator_html_repr
 from sklearn.utils.validation import check_is_fitted
 from torch import Tensor
 
-from orbitgp.estimators.session import Session, StrPath
+from orbitgp.estimators.session import StrPath
 from orbitgp.inference.evidence import Evidence
 from orbitgp.orbits import Orbit
 from orbitgp.orbits.description import Description, Quantity
 from orbitgp.orbits.signals.warps import SignalWarp
-from orbitgp.planning.plan import Plan
 from orbitgp.report.summary import html, summary
 
 
 class Presents(BaseEstimator):
     """The words of both estimators."""
 
-    max_seconds: float | None
     orbit_: Orbit
     evidence_: Evidence
-    plan_: Plan
     plausible_: dict[str, Any]
     examples_: tuple[np.ndarray, np.ndarray]
     input_shape_: tuple[int, ...]
@@ -38,18 +33,6 @@ class Presents(BaseEstimator):
     def _orbit_for(self, x: Tensor) -> Orbit:
         """The orbit before it learned anything from inputs like these."""
         raise NotImplementedError
-
-    def _fit(self, X: Any, y: Any, run: Session) -> None:
-        raise NotImplementedError
-
-    def plan(self, X: Any, y: Any) -> Plan:
-        """What ``fit`` would do with these data, and about how long it would take. Nothing is learned."""
-        run, planned = Session(), clone(self)
-        run.only_plans = True
-        with warnings.catch_warnings(action="ignore"):  # fit gives them
-            planned._fit(X, y, run)
-        seconds = run.fits * (planned.plan_.seconds or 0.0)
-        return replace(planned.plan_, seconds=min(seconds, self.max_seconds or inf))
 
     @property
     def log_marginal_likelihood_value_(self) -> float:

@@ -19,22 +19,14 @@ from sklearn.utils import check_consistent_length, check_random_state
 from sklearn.utils.validation import check_is_fitted
 from torch import Tensor
 
+from orbitgp import likelihoods
 from orbitgp.estimators.base import InvariantEstimator
 from orbitgp.estimators.data import Inputs, known_noise
 from orbitgp.estimators.initialise import Problem
 from orbitgp.estimators.session import Session
 from orbitgp.estimators.stored import stored
 from orbitgp.inference.prior import draw_normal
-from orbitgp.likelihoods import (
-    Classification,
-    Gaussian,
-    HeteroscedasticGaussian,
-    Likelihood,
-    NegativeBinomial,
-    Noise,
-    StudentT,
-    make_likelihood,
-)
+from orbitgp.likelihoods import Likelihood, make_likelihood
 from orbitgp.planning.options import whole_number
 
 MIN_NOISE = 1e-6  # least variance of noise over that of the targets; without it, constant targets have infinite evidence
@@ -146,7 +138,7 @@ class InvariantGPRegressor(RegressorMixin, InvariantEstimator):
         if return_std and return_cov:
             raise ValueError("predict returns standard deviations or covariances: leave out return_std or return_cov.")
         if return_cov:
-            if isinstance(self.likelihood_, NegativeBinomial):
+            if isinstance(self.likelihood_, likelihoods.NegativeBinomial):
                 raise ValueError("return_cov is for noise that is added to f: draw counts of several rows with sample_y.")
             means, covariance = self._joint(X)
             predicted = self._predictive_of(
@@ -156,8 +148,8 @@ class InvariantGPRegressor(RegressorMixin, InvariantEstimator):
             among = torch.diagonal_scatter(among, predicted.std.square().mT, dim1=1, dim2=2)
             among = among.permute(1, 2, 0).numpy() * np.square(self._interval_scale())
             return self._in_units(predicted.mean), among[..., 0] if self._flat_targets else among
-        if isinstance(self.likelihood_, Noise) and not return_std:  # the mean is that of f, which costs less than a variance
-            return self._in_units(self._latent_mean(X))
+        if isinstance(self.likelihood_, likelihoods.Noise) and not return_std:
+            return self._in_units(self._latent_mean(X))  # the mean is that of f, which costs less than a variance
         predicted = self._predictive(X)
         mean = self._in_units(predicted.mean)
         return (mean, self._shaped(predicted.std.numpy() * self._interval_scale())) if return_std else mean
@@ -197,7 +189,7 @@ class InvariantGPRegressor(RegressorMixin, InvariantEstimator):
     def _noise_features(self, X: Any) -> list[Float[Tensor, "rows features"]]:
         """What the noise of new rows depends on; nothing, if it is the same everywhere."""
         likelihood = self.likelihood_
-        if not isinstance(likelihood, HeteroscedasticGaussian):
+        if not isinstance(likelihood, likelihoods.HeteroscedasticGaussian):
             return []
         return [torch.cat(self._for_parts(X, lambda _, x, *__: likelihood.features(x)))]
 
@@ -217,7 +209,7 @@ class InvariantGPRegressor(RegressorMixin, InvariantEstimator):
         """Observations in the units of y, farther from the middle where rows are few. Counts are not negative."""
         further = (values - middle).numpy() * (self._interval_scale() - self.target_scale_)
         found = values.numpy() * self.target_scale_ + self.target_mean_ + further
-        return self._shaped(np.maximum(found, 0.0) if isinstance(self.likelihood_, NegativeBinomial) else found)
+        return self._shaped(np.maximum(found, 0.0) if isinstance(self.likelihood_, likelihoods.NegativeBinomial) else found)
 
     def _in_units(self, mean: Float[Tensor, "rows outputs"]) -> Float[np.ndarray, "rows *outputs"]:
         return self._shaped(mean.numpy() * self.target_scale_ + self.target_mean_)
@@ -235,7 +227,7 @@ class InvariantGPRegressor(RegressorMixin, InvariantEstimator):
             raise ValueError("the targets are so large that their variance is infinite: measure them in a larger unit.")
         varies = spread > 10 * np.finfo(np.float64).eps * np.abs(mean)
         unit = np.where(varies, spread, np.where(mean != 0, np.abs(mean), 1.0))
-        counts = self.likelihood == "negative-binomial" or isinstance(self.likelihood, NegativeBinomial)
+        counts = self.likelihood == "negative-binomial" or isinstance(self.likelihood, likelihoods.NegativeBinomial)
         if counts and not (values.any() and np.all((values >= 0) & (values == np.rint(values)))):
             raise ValueError("counts are 0, 1, 2, …, and not all zero: take another likelihood for these targets.")
         normalise = self.normalize_y and not counts
@@ -244,7 +236,7 @@ class InvariantGPRegressor(RegressorMixin, InvariantEstimator):
         y = torch.tensor((values - self.target_mean_) / self.target_scale_)
         variance = float(np.square(unit / self.target_scale_).mean())
         likelihood, start = self._likelihood(y, variance), y.mean(0)
-        if isinstance(likelihood, NegativeBinomial):
+        if isinstance(likelihood, likelihoods.NegativeBinomial):
             likelihood.unit.fill_(float(y.mean()))
             logs = torch.log((y + 0.5) / likelihood.unit)
             variance, start = float(logs.var(correction=0)) or 1.0, logs.mean(0)
@@ -262,7 +254,7 @@ class InvariantGPRegressor(RegressorMixin, InvariantEstimator):
             likelihood = make_likelihood("gaussian" if self.likelihood == "auto" else self.likelihood, num_outputs=outputs)
             _start_noise(likelihood, variance, MIN_NOISE if len(y) > FEW_ROWS else 0.5 / len(y))
             return likelihood
-        if not isinstance(self.likelihood, Likelihood) or isinstance(self.likelihood, Classification):
+        if not isinstance(self.likelihood, Likelihood) or isinstance(self.likelihood, likelihoods.Classification):
             raise TypeError(f"likelihood must be a name or a likelihood for regression, got {self.likelihood!r}.")
         if self.likelihood.num_latents != outputs:
             raise ValueError(f"the likelihood has {self.likelihood.num_latents} latent functions, but y has {outputs} outputs.")
@@ -290,9 +282,9 @@ def few_rows_factor(rows: int) -> float:
 @torch.no_grad()
 def _start_noise(likelihood: Likelihood, variance: float, least: float) -> None:
     """Named likelihoods start for targets of unit variance: move them to the variance there is, above a ``least`` share."""
-    if isinstance(likelihood, Gaussian):
+    if isinstance(likelihood, likelihoods.Gaussian):
         likelihood.log_noise.add_(log(variance))
         likelihood.min_noise = least * variance
-    elif isinstance(likelihood, StudentT):
+    elif isinstance(likelihood, likelihoods.StudentT):
         likelihood.log_scale.add_(0.5 * log(variance))
         likelihood.min_scale = sqrt(least * variance)

@@ -295,7 +295,6 @@ for _function in (torch.exp, torch.log, torch.sigmoid, nn.functional.softplus, i
 _register([*_classes(orbits, orbits.Orbit), *_classes(likelihoods, likelihoods.Likelihood), nn.Flatten])
 _register(_classes(own_kernels, nn.Module))
 _register([nn.Sequential], lambda parts: {"*": list(parts)})
-_own = (own_kernels.InvariantKernel, own_kernels.FeatureMapKernel, own_kernels.ConvolutionalKernel)
-_register([*_classes(kernels, kernels.Kernel), *_own], _arguments)
+_register([*_classes(kernels, kernels.Kernel), *_classes(own_kernels, kernels.Kernel)], _arguments)
 _register([*_classes(constraints, constraints.Interval), *_classes(priors, priors.Prior), nn.Softplus], _arguments)
 _register([kernels.RFFKernel], _random_features)

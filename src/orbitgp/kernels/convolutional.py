@@ -16,6 +16,7 @@ what holds of a patch need not hold of it everywhere (Dutordoir, van der Wilk, A
 
 from __future__ import annotations
 
+from math import gcd
 from typing import Any
 
 import torch
@@ -29,7 +30,7 @@ from orbitgp.kernels.covariance import Centre, Covariance, Stationary, covarianc
 from orbitgp.kernels.patches import WhitenedPatches
 from orbitgp.orbits.sampling import Blocks, Pairing
 
-_PATCHES = 2**17  # on each side of a sum
+_SUMS = 2**14  # on each side of a matrix of them
 _PAIRS = 2**28  # of patches of the same image, at a time
 
 
@@ -78,10 +79,8 @@ class PatchVectors(WhitenedPatches):
         images = self._images(x)
         size, reach = self._fits(images), self.constants(x.dtype)[1]
         patches = F.unfold(F.conv2d(images - self.centre.to(x), self.basis.to(x)), size, stride=self.stride).mT
-        sides = [
-            torch.linspace(-1, 1, (side - size) // self.stride + 1, dtype=x.dtype, device=x.device) / reach
-            for side in images.shape[2:]
-        ]
+        along = [torch.linspace(-1, 1, side - size + 1, dtype=x.dtype, device=x.device) for side in images.shape[2:]]
+        sides = [centres[:: self.stride] / reach for centres in along]
         places = torch.cartesian_prod(*sides).expand(len(x), -1, 2)
         return torch.cat([self._whitening(x, self.dim)(patches), places], 2)
 
@@ -144,7 +143,7 @@ class ConvolutionalCovariance(Covariance):
         if not (isinstance(of_patches, Stationary) and of_patches.sums_on_tensor_cores(left)):
             return of_patches.cross(left, right)
         centre = torch.zeros_like(left[0, 0])
-        sides = [side.split(max(1, _PATCHES // side.shape[1])) for side in (left, right)]
+        sides = [side.split(max(1, _SUMS * gcd(side.shape[1], 8) // side.shape[1])) for side in (left, right)]
         return torch.cat([torch.cat([of_patches.sums(a, b, centre, rounded=True) for b in sides[1]], 1) for a in sides[0]])
 
     def own(self, xa: Blocks, pairing: Pairing) -> Float[Tensor, " rows"]:

@@ -391,8 +391,8 @@ def check(records: Records) -> Claims:
 def plan(options: argparse.Namespace) -> list[Photographs]:
     """A run for each seed."""
     few = {"num_train": 200, "num_test": 100, "choice_rows": 40, "choice_patches": 8, "patches": 16}
-    names = ("patches", "held_out", "num_train", "choice_rows", "choice_patches", "choice_steps", "learn_rows")
-    names += ("noise_rows", "seconds")
+    shape = ("patches", "held_out", "num_train", "seconds")
+    names = (*shape, "choice_rows", "choice_patches", "choice_steps", "learn_rows", "noise_rows")
     sizes = {name: value for name in names if (value := getattr(options, name)) is not None}
     quick = few | {"choice_steps": 5, "learn_rows": 60, "noise_rows": 100} if options.quick else {}
     return [Photographs(str(options.folder), seed, **(quick | sizes)) for seed in range(options.seeds)]

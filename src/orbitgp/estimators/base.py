@@ -26,7 +26,7 @@ from torch import Tensor, nn
 
 from orbitgp.estimators import initialise, validation
 from orbitgp.estimators.compact import Compacts
-from orbitgp.estimators.data import SOME_ROWS, ChecksData, Inputs, check_images
+from orbitgp.estimators.data import ChecksData, Inputs, check_images
 from orbitgp.estimators.evidence import exact_evidence, sparse_evidence
 from orbitgp.estimators.initialise import Fit, Problem, Seeds
 from orbitgp.estimators.presentation import Presents
@@ -46,6 +46,7 @@ from orbitgp.orbits import Orbit
 from orbitgp.orbits.parse import make_orbit
 from orbitgp.planning.options import TrainingOptions
 from orbitgp.planning.plan import InferenceName, Plan, sparse_plan
+from orbitgp.planning.rungs import CHECKED_ROWS
 from orbitgp.report.finding import nats_needed
 from orbitgp.report.summary import typical_rows
 from orbitgp.training.ladder import Ladder
@@ -200,7 +201,7 @@ class InvariantEstimator(Presents, Compacts, ChecksData):
             return
         self._learn(engine, fit)
         self.inference_, self.interrupted_ = self.plan_.inference, run.interrupted
-        some, labels = first(x, SOME_ROWS).cpu().numpy(), np.asarray(targets)[:SOME_ROWS]
+        some, labels = first(x, CHECKED_ROWS).cpu().numpy(), np.asarray(targets)[:CHECKED_ROWS]
         self.examples_ = some[shown := typical_rows(some, labels)], labels[shown]
         if asked == "auto" and not (ard or run.interrupted):
             self._prefer_ard(X, y, run)
@@ -240,7 +241,7 @@ class InvariantEstimator(Presents, Compacts, ChecksData):
         orbit = make_orbit(deepcopy(self.orbit), x.shape[1:], list(getattr(self, "feature_names_in_", ())))
         orbit = orbit.to(device=x.device, dtype=x.dtype)
         if x.ndim > 2:
-            check_images(first(x, SOME_ROWS).cpu().numpy(), orbit)
+            check_images(first(x, CHECKED_ROWS).cpu().numpy(), orbit)
         initialise.spare_indicators(orbit, x)
         return orbit
 

@@ -15,10 +15,11 @@ from sklearn.utils.validation import check_is_fitted
 from torch import Tensor
 
 from orbitgp.estimators.base import InvariantEstimator
-from orbitgp.estimators.data import SOME_ROWS, Inputs
+from orbitgp.estimators.data import Inputs
 from orbitgp.estimators.initialise import Problem
 from orbitgp.inference.rows import fetch
 from orbitgp.likelihoods import Categorical, Classification, make_likelihood
+from orbitgp.planning.rungs import CHECKED_ROWS
 
 
 @dataclass(eq=False, repr=False)
@@ -80,7 +81,7 @@ class InvariantGPClassifier(ClassifierMixin, InvariantEstimator):
             likelihood.prepare(x, encoded)
             y = likelihood.encode(encoded)
             return Problem(y, likelihood, *likelihood.start(y))
-        some = torch.randperm(len(x), generator=torch.Generator().manual_seed(0))[:SOME_ROWS].to(x.device)
+        some = torch.randperm(len(x), generator=torch.Generator().manual_seed(0))[:CHECKED_ROWS].to(x.device)
         likelihood.prepare(fetch(x, some), encoded[some])
         y = likelihood.encode(encoded)
         return Problem(y, likelihood, *likelihood.start(y[some]))

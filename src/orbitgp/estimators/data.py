@@ -39,8 +39,6 @@ if TYPE_CHECKING:
 
 Inputs = Float[Tensor, "rows *features"] | RowSource
 
-SOME_ROWS = 1000  # that stand for many: their distances, their images, and examples among them
-
 
 class ChecksData(BaseEstimator):
     """From what the user brings to tensors: the data of ``fit``, and new inputs of the same shape."""

@@ -20,7 +20,7 @@ from gpytorch.kernels import Kernel, RBFKernel, ScaleKernel
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from orbitgp.estimators.data import SOME_ROWS, Inputs
+from orbitgp.estimators.data import Inputs
 from orbitgp.estimators.session import Session
 from orbitgp.estimators.validation import asks_for_sparse, check_kernel, check_map
 from orbitgp.inference import processes
@@ -34,6 +34,7 @@ from orbitgp.orbits import FiniteOrbit, GaussianNoise, Orbit
 from orbitgp.planning.cost import workload
 from orbitgp.planning.options import TrainerSettings
 from orbitgp.planning.plan import Plan, inducing_size, make_plan
+from orbitgp.planning.rungs import CHECKED_ROWS
 from orbitgp.planning.time_limit import exact_limit
 from orbitgp.training.ladder import Ladder
 from orbitgp.training.trainer import Trainer
@@ -83,7 +84,7 @@ def spare_indicators(orbit: Orbit, x: Inputs) -> None:
     noises = [part for part in orbit.modules() if isinstance(part, GaussianNoise) and part.columns is None]
     if x.ndim > 2 or not noises:
         return
-    rows = first(x, len(x) if isinstance(x, Tensor) else SOME_ROWS)
+    rows = first(x, len(x) if isinstance(x, Tensor) else CHECKED_ROWS)
     measured = (rows != rows[0]).any(0) & ~((rows == 0) | (rows == 1)).all(0)
     for part in noises:
         part.columns = tuple(torch.nonzero(measured)[:, 0].tolist()) if 0 < int(measured.sum()) < len(measured) else None
@@ -160,10 +161,10 @@ def _rbf(lengthscale: float | Float[Tensor, " dim"], variance: float, dim: int |
 
 def _random_rows(x: Inputs, generator: torch.Generator) -> Float[Tensor, "some *features"]:
     """All rows, or some of them at random."""
-    if len(x) <= SOME_ROWS:
+    if len(x) <= CHECKED_ROWS:
         return first(x, len(x))
     order = torch.randperm(len(x), generator=generator, device=generator.device)
-    return fetch(x, order[:SOME_ROWS].to(x.device))
+    return fetch(x, order[:CHECKED_ROWS].to(x.device))
 
 
 def exact_model(x: Float[Tensor, "rows *features"], fit: Fit) -> ExactGP:
@@ -199,7 +200,7 @@ def _start_mean(model: InvariantGP | ExactGP, fit: Fit) -> None:
     """The prior mean as the targets suggest, in units of what g sees: orbit samples of the data."""
     if fit.arguments["mean"] == "linear":
         samples = None if isinstance(model.orbit, FiniteOrbit) else 4
-        model.prior_mean.place(model.orbit.shared_samples(first(fit.x, SOME_ROWS), samples).points.flatten(0, 2).flatten(1))
+        model.prior_mean.place(model.orbit.shared_samples(first(fit.x, CHECKED_ROWS), samples).points.flatten(0, 2).flatten(1))
     if fit.arguments["mean"] != "zero":
         model.prior_mean.bias.copy_(fit.problem.mean)
 

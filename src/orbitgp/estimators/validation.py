@@ -31,7 +31,7 @@ from orbitgp.planning.options import TrainerSettings, TrainingOptions, one_of, p
 from orbitgp.planning.plan import InferenceName, inducing_size
 from orbitgp.planning.rungs import MOST_DRAWS
 
-PREDICT_ELEMENTS = 1024  # of the largest finite orbit that is enumerated at prediction
+PREDICT_ELEMENTS = 8 * MOST_DRAWS  # of the largest finite orbit that is enumerated at prediction
 
 _OBJECTS = (
     ("orbit", Orbit | str, "an orbitgp.orbits.Orbit, its name"),

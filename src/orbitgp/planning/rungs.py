@@ -11,7 +11,7 @@ SKETCH_ROWS = 50  # that tell starts apart, and three times as many; evidence of
 MOST_CONTENDERS = 4  # optima that climb on, at most; about as many climb the first rung, for each learned reach
 NEIGHBOUR_ROWS = 3 * SKETCH_ROWS  # on which neighbours are tried
 LEAST_ROWS = 300  # fewer say too little to learn an orbit from
-CHECKED_ROWS = 1000  # that tell what fresh draws change
+CHECKED_ROWS = 1000  # that stand for all: what fresh draws change, distances, pixels, and examples among them
 
 
 class Rung(NamedTuple):

@@ -1,0 +1,50 @@
+"""Subsets have as many images of each class; the table and the claims are about all subsets."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from experiments import few_photographs
+from experiments.few_photographs import Few, augmented, check, network, table
+
+
+def test_augmented_images_are_mirrored_and_shifted_ones() -> None:
+    torch.manual_seed(0)
+    ramp = torch.arange(16.0)[None, None, None, :].expand(200, 1, 16, 16)
+    steps = augmented(ramp)[:, 0, :, 6:10].diff(dim=-1)  # in the middle, away from what is reflected
+    assert set(steps.flatten().tolist()) == {-1.0, 1.0}
+    middles = {abs(value - 7.5) for value in augmented(ramp)[:, 0, 8, 8].tolist()}
+    assert len(middles) > 3
+
+
+def test_a_network_learns_which_half_is_bright() -> None:
+    rng = np.random.default_rng(0)
+    y = np.arange(60) % 2
+    x = rng.random((60, 3, 16, 16)).astype(np.float32) * 0.3
+    x[y == 1, :, :8] += 0.7
+    assert (network(x, y, x, 20, 0, "cpu").argmax(1) == y).mean() > 0.9
+
+
+def test_classes_are_balanced_and_the_evidence_chooses(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    images = np.random.default_rng(0).integers(0, 256, (12, 32, 32, 3)).astype(np.uint8)
+    np.savez(tmp_path / "all.npz", x_train=images, y_train=[0, 1, 2] * 4, x_test=images[:3], y_test=[0, 1, 2])
+    seen = []
+
+    def fitted(self: Any, orbit: str, seen_map: Any, x: Any, y: Any, *_: Any, **__: Any) -> Any:
+        seen.append(y)
+        model = SimpleNamespace(classes_=np.arange(3), predict_proba=lambda x: np.eye(3) if len(seen) == 2 else None)
+        return model, {"evidence": {"value": float(len(seen))}}
+
+    monkeypatch.setattr(few_photographs.Photographs, "fitted", fitted)
+    monkeypatch.setattr(few_photographs, "network", lambda *_: np.eye(3)[[0, 1, 1]])
+    record = Few(str(tmp_path), 2).run()
+    assert [np.bincount(y).tolist() for y in seen] == [[2, 2, 2]] * 2
+    assert record["chosen"] == few_photographs.KINDS[1]
+    assert "100.0 ± 0.0 % | 66.7 ± 0.0 %" in table([record])
+    assert check([record]) == {"2 a class: at least as good as the network": True}

@@ -116,16 +116,28 @@ def test_no_more_than_a_few_go_on_and_one_always_does():
 
 class TestNeighbours:
     def test_one_reach_is_made_wider_and_narrower(self):
-        (narrow, wide), others = neighbours(vector(2.0), LEARNED)
+        (narrow, wide), others = neighbours(Optimum(0.0, vector(2.0)), LEARNED)
         assert others == []
         assert reach_of(narrow) < 2.0 < reach_of(wide)
         for found in (narrow, wide):
             np.testing.assert_array_equal(found[~LEARNED.is_reach], vector(2.0)[~LEARNED.is_reach])
 
+    def test_kernel_and_likelihood_follow_to_where_a_quadratic_is_best(self):
+        generator = np.random.default_rng(0)
+        root = generator.normal(size=(len(LEARNED.is_reach),) * 2)
+        hessian, best = 50 * (root @ root.T + np.eye(len(root))), vector(2.0)
+        others = ~LEARNED.is_reach
+        for found in neighbours(Optimum(0.0, best, np.linalg.inv(hessian)), LEARNED)[0]:
+            slope = hessian @ (found - best)
+            np.testing.assert_allclose(slope[others], 0.0, atol=1e-9)
+            assert abs(reach_of(found) - 2.0) > 0.5
+
     def test_several_reaches_move_one_by_one_and_together(self):
         learned = learned_vector(Affine())
         here = np.ones(len(learned.is_reach))
-        together, one_by_one = ([tuple(np.flatnonzero(found != here)) for found in some] for some in neighbours(here, learned))
+        together, one_by_one = (
+            [tuple(np.flatnonzero(found != here)) for found in some] for some in neighbours(Optimum(0.0, here), learned)
+        )
         reaches = np.flatnonzero(learned.is_reach)
         assert together == 2 * [tuple(reaches)]
         assert one_by_one == [(i,) for i in reaches for _ in range(2)]
@@ -135,11 +147,11 @@ class TestNeighbours:
         learned = learned_vector(Rotation(170.0))
         (widest,) = learned.widest[learned.is_reach]
         assert math.isfinite(widest)
-        near, _ = neighbours(np.where(learned.is_reach, share * widest, 1.0), learned)
+        near, _ = neighbours(Optimum(0.0, np.where(learned.is_reach, share * widest, 1.0)), learned)
         found = [abs(each[learned.is_reach][0]) for each in near]
         assert found[-1] == widest
         assert max(found) == widest
-        far, _ = neighbours(np.where(learned.is_reach, 0.2 * widest, 1.0), learned)
+        far, _ = neighbours(Optimum(0.0, np.where(learned.is_reach, 0.2 * widest, 1.0)), learned)
         assert all(abs(each[learned.is_reach][0]) < 0.5 * widest for each in far)
 
 

@@ -130,3 +130,19 @@ def test_an_optimum_comes_back_from_a_state():
             assert again.inverse_hessian is None
         else:
             np.testing.assert_array_equal(again.inverse_hessian, optimum.inverse_hessian)
+
+
+def test_a_search_that_cannot_come_so_high_ends_early():
+    """The best of this one is 3. It comes there where 3 is asked for; where 500 are, it soon gives up."""
+    hessian, best = curved()
+    seen = []
+
+    def counted(vector):
+        seen.append(vector)
+        return quadratic(hessian, best)(vector)
+
+    found = maximise(counted, np.zeros(4), tolerance=1e-3, least=3.0)
+    assert found.value == pytest.approx(3.0, abs=0.01)
+    evaluations = len(seen)
+    assert maximise(counted, np.zeros(4), tolerance=1e-3, least=500.0).value < 3.0
+    assert len(seen) - evaluations < evaluations / 2

@@ -14,11 +14,10 @@ import numpy as np
 
 from orbitgp.planning.rungs import MOST_CONTENDERS
 from orbitgp.training.learned_vector import LearnedVector, Vector
-from orbitgp.training.maximise import Optimum
+from orbitgp.training.maximise import NEAR, Optimum
 
 ROWS_MARGIN = 10.0  # nats behind the best that more rows may make good
 DRAWS_MARGIN = 2.0  # nats behind the best that more draws may make good
-_NEAR = 0.3  # of LearnedVector's units: orbits are one if no parameter differs by more, as few draws make a hill rough
 _SADDLE = 0.2  # nats that the evidence must fall between two optima, or they are one
 _NEIGHBOUR = 1.6  # factor by which reaches are made wider and narrower: about the distance of hills on a rough plateau
 
@@ -39,6 +38,14 @@ def contenders(
     return found
 
 
+def least_to_win(rivals: Sequence[Optimum], sees_all: bool) -> float:
+    """Nats below which a climb on the same rung cannot win against all of these, if fresh draws change all about alike."""
+    margin = DRAWS_MARGIN if sees_all else ROWS_MARGIN
+    known = [one for one in rivals if math.isfinite(one.fresh)]
+    doubts = [max(margin, min(2 * abs(one.value - one.fresh), ROWS_MARGIN)) for one in known]
+    return max((one.fresh - doubt for one, doubt in zip(known, doubts, strict=True)), default=-math.inf)
+
+
 def _may_win(optimum: Optimum, best: Optimum, sees_all: bool) -> bool:
     """Whether more rows or draws may change the order of the two. A climb that failed has no evidence, and never wins."""
     if math.isinf(optimum.fresh):
@@ -54,13 +61,17 @@ def _same_hill(optimum: Optimum, better: Optimum, learned: LearnedVector, value_
     """Whether two optima have nearly the same orbit, or the evidence does not fall between them: then they are one."""
     one, other = learned.folded(optimum.vector), learned.folded(better.vector)
     of_orbit = learned.is_reach | learned.is_shape
-    if learned.is_reach.any() and np.abs(one - other)[of_orbit].max() < _NEAR:
+    if learned.is_reach.any() and np.abs(one - other)[of_orbit].max() < NEAR:
         return True
     return value_at(0.5 * (one + other)) > optimum.fresh - _SADDLE
 
 
-def neighbours(vector: Vector, learned: LearnedVector) -> tuple[list[Vector], list[Vector]]:
-    """Two lists of starts: all reaches scaled together, or set to the widest where they are near it; and each scaled alone."""
+def neighbours(best: Optimum, learned: LearnedVector) -> tuple[list[Vector], list[Vector]]:
+    """Two lists of starts: all reaches scaled together, or set to the widest where they are near it; and each scaled alone.
+
+    Kernel and likelihood follow, as far as the inverse Hessian tells.
+    """
+    vector = best.vector
     reaches = np.flatnonzero(learned.is_reach)
     axes = [np.arange(len(vector)) == i for i in reaches] if len(reaches) > 1 else []
     all_at_once, one_at_a_time = (
@@ -71,4 +82,19 @@ def neighbours(vector: Vector, learned: LearnedVector) -> tuple[list[Vector], li
     if near.any():
         all_at_once.append(np.where(near, learned.widest, vector))
         all_at_once = [np.clip(one, -learned.widest, learned.widest) for one in all_at_once]
-    return all_at_once, one_at_a_time
+    return [_followed(one, best, learned) for one in all_at_once], [_followed(one, best, learned) for one in one_at_a_time]
+
+
+def _followed(vector: Vector, best: Optimum, learned: LearnedVector) -> Vector:
+    """These reaches, with the kernel and the likelihood where the evidence is expected to be best for them.
+
+    With the inverse Hessian H, a step d of reaches r takes others o by H_or H_rr^-1 d.
+    """
+    others, moved = ~(learned.is_reach | learned.is_shape), learned.is_reach
+    if best.inverse_hessian is None or not others.any():
+        return vector
+    along = best.inverse_hessian[np.ix_(others, moved)]
+    step = along @ np.linalg.solve(best.inverse_hessian[np.ix_(moved, moved)], (vector - best.vector)[moved])
+    found = vector.copy()
+    found[others] += step.clip(-1.0, 1.0)
+    return found

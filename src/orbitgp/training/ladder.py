@@ -34,7 +34,7 @@ from orbitgp.likelihoods import Likelihood
 from orbitgp.orbits import Identity
 from orbitgp.planning.options import TrainerSettings
 from orbitgp.planning.rungs import CHECKED_ROWS, LEAST_DRAWS, Rung, for_neighbours
-from orbitgp.training.contenders import DRAWS_MARGIN, contenders, neighbours
+from orbitgp.training.contenders import DRAWS_MARGIN, contenders, least_to_win, neighbours
 from orbitgp.training.learned_vector import LearnedVector, Vector
 from orbitgp.training.maximise import NOT_FINITE, Optimum, Stopped, maximise
 from orbitgp.training.objective import Objective, representative_order
@@ -42,11 +42,11 @@ from orbitgp.training.run import Run
 from orbitgp.training.starts import kernel_starts, move_kernel, move_to, narrow_start, possible_starts
 
 DRAWS_TOLERANCE = 1.0  # nats that the last doubling of draws may gain, and that fresh draws may take away
-_FINE = 0.02  # nats an iteration, below which a climb ends on the last rungs; on others, as many as draws change
+_FINE = 0.05  # nats an iteration, below which a climb ends on the last rungs; on others, as many as draws change
 _PER_ROW = 2e-5  # the same for each row: evidence of many rows is not worth as many digits
 _OF_DRAWS = 0.05  # the same, as a share of what fresh draws change
 _ROUNDS = 3  # of neighbours that were higher, after which the evidence counts as rough
-_LAST_SETS = range(3, 8)  # sets of fresh draws that score the end; 1 and 2 have chosen between candidates
+_LAST_SETS = range(3, 8)  # sets of fresh draws that score the end, three where little depends on draws; 1 and 2 have chosen
 
 
 @dataclass(kw_only=True)
@@ -105,16 +105,6 @@ class Ladder(Run):
         self.condition_seconds = time.perf_counter() - start
         self.record(solution.log_evidence, rung)
 
-    def summary(self) -> str:
-        """What happened, in words."""
-        name = "evidence" if isinstance(self.model, ExactGP) else "bound"
-        some = f", learned from {self.learn_rows:,} of {len(self.x):,} rows" if self.learn_rows < len(self.x) else ""
-        draws = "" if self.model.num_samples is None else f" with {self.model.num_samples} draws of the orbit"
-        if self.converged:
-            return f"The {name} is at an optimum{some}, after {self.steps:,} evaluations{draws}."
-        why = f"{'was stopped' if self.stopped else 'met its limit'} after {self.steps:,} evaluations{some}"
-        return f"The run {why}; the best parameters so far are kept. Raise the limit."
-
     def objective(self, rung: Rung, plain: bool = False, corrected: bool = False) -> Objective:
         """The evidence on a rung, with the orbit or without it; with all draws, or with half of them and a smaller bias."""
         rows = self.order[: rung.rows].to(self.x.device) if rung.rows < len(self.x) else slice(None)
@@ -135,20 +125,21 @@ class Ladder(Run):
             self.rung = Rung(self.learn_rows, draws)
         self.between_climbs()
         self.model.num_samples = self.rung.draws
-        sets = _LAST_SETS if self.converged else _LAST_SETS[:3]  # at a limit, fewer are soon measured
         with suppress(Stopped):  # draws that chose between candidates are no longer fresh
-            self.draw_shift, error = self._fresh_shift(self.learned.get(), self.rung, sets)
-            self.draw_error = max(error, 0.5 * self.draw_gain)
+            is_sure = not self.converged or abs(self.draw_shift) < DRAWS_TOLERANCE / 10
+            found = self._fresh_shift(Optimum(math.nan, self.learned.get()), self.rung, _LAST_SETS[: 3 if is_sure else 5])
+            self.draw_shift, self.draw_error = found.value, max(found.error, 0.5 * self.draw_gain)
 
-    def _fresh_shift(self, vector: Vector, rung: Rung, sets: Sequence[int] = (1, 2), corrected: bool = False) -> FreshEvidence:
+    def _fresh_shift(self, at: Optimum, rung: Rung, sets: Sequence[int] = (1, 2), corrected: bool = False) -> FreshEvidence:
         """Nats that fresh draws add to the evidence there, and their error. Some of many rows tell, in proportion."""
         if rung.draws is None or isinstance(self.model, CollapsedGP):
             return FreshEvidence(0.0, 0.0)
         rows = min(rung.rows, CHECKED_ROWS)
         objective, share = self.objective(rung._replace(rows=rows), corrected=corrected), rung.rows / rows
         with self.interruptibly():
-            fresh = objective.fresh_at(vector, sets)
-            return FreshEvidence(share * (fresh.value - objective.value_at(vector)), share * fresh.error)
+            fresh = objective.fresh_at(at.vector, sets)
+            value = at.value if rows == rung.rows and math.isfinite(at.value) else objective.value_at(at.vector)
+            return FreshEvidence(share * (fresh.value - value), share * fresh.error)
 
     def _climb_ladder(self) -> Optimum:
         survivors, reached = self._candidates(), -math.inf
@@ -175,13 +166,14 @@ class Ladder(Run):
         return survivors[0]
 
     def _climb_each(self, survivors: Sequence[Optimum], before: Rung) -> list[Optimum]:
-        """The optima above these, on the present rung. A run that is stopped meanwhile is left at the best known point."""
+        """The optima above these; starts are not cut short. A run that is stopped meanwhile is left at the best known point."""
         found: list[Optimum] = []
         try:
             for optimum in survivors:
                 if found and self.is_late(self.rung):
                     break
-                found.append(self.climb_once(self._climb, optimum, self.rung, before))
+                least = least_to_win([] if math.isinf(optimum.value) else found, self.rung.rows == self.learn_rows)
+                found.append(self.climb_once(self._climb, optimum, self.rung, before, least=least))
                 self.draw_shift = next((o.fresh - o.value for o in found if math.isfinite(o.fresh)), self.draw_shift)
         except Stopped as stopped:
             # The more data there are, the better each is predicted: with less evidence a row, a climb has not come as far.
@@ -191,8 +183,10 @@ class Ladder(Run):
             raise
         return found
 
-    def _climb(self, start: Optimum, rung: Rung, before: Rung, plain: bool = False, rough: bool = False) -> Optimum:
-        """The optimum on a rung above a point of the rung before, whose inverse Hessian shrinks in proportion to the rows."""
+    def _climb(
+        self, start: Optimum, rung: Rung, before: Rung, plain: bool = False, rough: bool = False, least: float = -math.inf
+    ) -> Optimum:
+        """The optimum above a point of the rung before. The Hessian grows with the rows. Below ``least``, it is not scored."""
         objective = self.objective(rung, plain, corrected=True)
         if objective.model.corrected and math.isinf(objective.value_at(start.vector)):
             objective = self.objective(rung)  # there is too little noise for a covariance that is corrected
@@ -200,26 +194,32 @@ class Ladder(Run):
         tolerance = max(self._tolerance(objective, start.vector, rung), DRAWS_TOLERANCE if rough else 0.0)
         evaluate, report = lambda v: self.evaluate(objective, v, rung), lambda value: self.record(value, rung, objective)
         try:
-            found = maximise(evaluate, start.vector, tolerance, inverse_hessian, report)
+            found = maximise(evaluate, start.vector, tolerance, inverse_hessian, report, least, math.isfinite(start.value))
         except FloatingPointError:
             if not self.several:
                 raise
             return Optimum(-math.inf, start.vector, None, -math.inf)  # another candidate may do
-        return found._replace(fresh=found.value) if plain else self._supported(objective, start.vector, found, rung)
+        if plain or found.value < least:
+            return found._replace(fresh=found.value if plain else -math.inf)
+        return self._supported(objective, start.vector, found, rung)
 
     def _supported(self, objective: Objective, start: Vector, found: Optimum, rung: Rung) -> Optimum:
         """The optimum with its evidence on fresh draws; or, where these do not support it, the best point on the way to it."""
 
         def scored(optimum: Optimum) -> Optimum:
-            shift = self._fresh_shift(optimum.vector, rung, corrected=objective.model.corrected).value
+            shift = self._fresh_shift(optimum, rung, corrected=objective.model.corrected).value
             return optimum._replace(fresh=optimum.value + shift)
 
-        found = scored(found)
+        best = found = scored(found)
         if found.value - found.fresh <= max(DRAWS_TOLERANCE, _PER_ROW * rung.rows):
             return found
-        back = [found.vector + share * (start - found.vector) for share in (0.25, 0.5, 1.0)]
-        points = [scored(Optimum(objective.value_at(vector), vector)) for vector in back]
-        return max((found, *points), key=lambda optimum: optimum.fresh)
+        for share in (0.25, 0.5, 1.0):
+            vector = found.vector + share * (start - found.vector)
+            point = scored(Optimum(objective.value_at(vector), vector))
+            if point.fresh <= best.fresh:
+                break
+            best = point
+        return best
 
     def _tolerance(self, objective: Objective, vector: Vector, rung: Rung) -> float:
         """Nats an iteration, below which a climb ends."""
@@ -275,8 +275,9 @@ class Ladder(Run):
         """
         rung, objective = self.rung, self.objective(self.rung, corrected=True)
 
-        def climbed(starts: list[Optimum], **how: bool) -> list[Optimum]:
-            return [self.climb_once(self._climb, start, rung, rung, **how) for start in starts]
+        def climbed(starts: list[Optimum], rough: bool = False) -> list[Optimum]:
+            least = least_to_win(survivors, sees_all)
+            return [self.climb_once(self._climb, start, rung, rung, rough=rough, least=least) for start in starts]
 
         def among(more: list[Optimum]) -> list[Optimum]:
             return contenders([*survivors, *more], sees_all, self.learned, objective.value_at)
@@ -287,10 +288,9 @@ class Ladder(Run):
                 survivors = among(climbed([Optimum(-math.inf, as_given)]))
             for _ in range(_ROUNDS):
                 best = survivors[0]
-                starts, others = neighbours(best.vector, self.learned)
+                starts, others = neighbours(best, self.learned)
                 starts += [vector for vector in others if objective.value_at(vector) > best.value]
-                # Without the Hessian of the best: its steps are long enough to pass the next hill.
-                rough = climbed([Optimum(-math.inf, start) for start in starts], rough=True)
+                rough = climbed([Optimum(-math.inf, start, best.inverse_hessian) for start in starts], rough=True)
                 survivors = among(climbed([one for one in among(rough) if any(one is found for found in rough)]))
                 if survivors[0].fresh <= best.fresh + DRAWS_TOLERANCE / 2:
                     break

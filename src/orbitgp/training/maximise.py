@@ -26,6 +26,8 @@ Objective = Callable[[Vector], tuple[float, Vector]]  # minus the log evidence a
 MAX_BFGS = 300  # parameters; the inverse Hessian of more is kept in part only (L-BFGS)
 NOT_FINITE = "the evidence is not finite at the start: scale the inputs or change the kernel."
 _MAX_LINE_SEARCH = 12  # evaluations of one line search, after which rounding hides any further gain
+_HOPE = 4  # times what an iteration gains, or promises, are still to gain at most
+NEAR = 0.3  # natural units: about what lies on one hill, and the longest first step with an inverse Hessian of another place
 _PROBE = 0.1  # natural units, at most, along the slope: where an inherited Hessian is checked before a search ends
 
 
@@ -67,11 +69,18 @@ def maximise(
     tolerance: float,
     inverse_hessian: InverseHessian | None = None,
     report: Callable[[float], None] = lambda _: None,
+    least: float = -math.inf,
+    checks: bool = True,
 ) -> Optimum:
-    """Climb from a point until an iteration gains less than ``tolerance`` nats; ``report`` is told the value after each."""
-    search = _Search(objective, tolerance, report)
+    """Climb from a point until an iteration gains less than ``tolerance`` nats; ``report`` is told the value after each.
+
+    ``checks``: whether the end is checked by one more point, as an inverse Hessian of another objective may be wrong there.
+    Without, it is one of another place, and the first step is short.
+    A search that will not come to ``least`` nats, as far as its last iterations tell, ends early.
+    """
+    search = _Search(objective, tolerance, report, least)
     try:
-        return search.run(start, inverse_hessian)
+        return search.run(start, inverse_hessian, checks)
     except Stopped as stopped:
         stopped.best = search.best
         raise
@@ -80,8 +89,8 @@ def maximise(
 class _Search:
     """One run of BFGS. ``best`` is the highest point so far."""
 
-    def __init__(self, objective: Objective, tolerance: float, report: Callable[[float], None]) -> None:
-        self.objective, self.tolerance, self.report = objective, tolerance, report
+    def __init__(self, objective: Objective, tolerance: float, report: Callable[[float], None], least: float) -> None:
+        self.objective, self.tolerance, self.report, self.least = objective, tolerance, report, least
         self.best: Optimum | None = None
         self._seen: tuple[Vector, float, Vector] | None = None  # the last point, its value and its slope
         self._last: tuple[Vector, float, Vector] | None = None  # the same after the last iteration
@@ -89,14 +98,18 @@ class _Search:
         self._in_line = 0  # evaluations since the last iteration
         self._slow = 0  # iterations in a row that gained too little
 
-    def run(self, start: Vector, inverse_hessian: InverseHessian | None) -> Optimum:
+    def run(self, start: Vector, inverse_hessian: InverseHessian | None, checks: bool) -> Optimum:
         value, slope = self._evaluate(start)
         if len(start) <= MAX_BFGS:
             # Without a first guess, the first step moves every parameter by one natural unit at most.
-            self._inverse_hessian = np.diag(1 / np.maximum(1.0, np.abs(slope))) if inverse_hessian is None else inverse_hessian
+            guess, most = inverse_hessian, math.inf if checks else NEAR
+            if guess is None:
+                guess, most = np.diag(1 / np.maximum(1.0, np.abs(slope))), math.inf
+            longest = np.abs(guess @ slope).max(initial=0.0)
+            self._inverse_hessian = guess if longest <= most else guess * (most / longest)
         self._last = start, value, slope
         is_stalled = self._iterate()
-        while inverse_hessian is not None and self._is_on_slope():
+        while inverse_hessian is not None and checks and -self._last[1] >= self.least and self._is_on_slope():
             before = self._last[1]
             is_stalled = self._iterate()
             if before - self._last[1] < self.tolerance:
@@ -145,6 +158,8 @@ class _Search:
         self._slow = self._slow + 1 if gain < self.tolerance else 0
         # One slow iteration is enough where the Hessian agrees; where it does not, it may be wrong, or the iteration unlucky.
         if self._slow and (self._left() < self.tolerance or self._slow > 2):
+            raise StopIteration
+        if self.least + self._last[1] > _HOPE * max(gain, self._left()):
             raise StopIteration
 
     def _left(self) -> float:

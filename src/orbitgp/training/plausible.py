@@ -78,9 +78,13 @@ def _profiles(climber: Ladder, best: Vector, indices: list[int], rung: Rung) -> 
     """
     objective, learned, times = climber.objective(rung), climber.learned, len(climber.x) / rung.rows
 
+    known: dict[bytes, tuple[float, Vector]] = {}
+
     def minus(vector: Vector) -> tuple[float, Vector]:
-        value, gradient = objective(vector)
-        return times * value, times * gradient
+        if vector.tobytes() not in known:
+            value, gradient = objective(vector)
+            known[vector.tobytes()] = times * value, times * gradient
+        return known[vector.tobytes()]
 
     def function(vector: Vector) -> tuple[float, Vector]:
         value, gradient = minus(vector)

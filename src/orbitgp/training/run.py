@@ -191,6 +191,16 @@ class Run(Engine):
         if self.after_step is not None:
             self.after_step(self)
 
+    def summary(self) -> str:
+        """What happened, in words."""
+        name = "evidence" if isinstance(self.model, ExactGP) else "bound"
+        some = f", learned from {self.learn_rows:,} of {len(self.x):,} rows" if self.learn_rows < len(self.x) else ""
+        draws = "" if self.model.num_samples is None else f" with {self.model.num_samples} draws of the orbit"
+        if self.converged:
+            return f"The {name} is at an optimum{some}, after {self.steps:,} evaluations{draws}."
+        why = f"{'was stopped' if self.stopped else 'met its limit'} after {self.steps:,} evaluations{some}"
+        return f"The run {why}; the best parameters so far are kept. Raise the limit."
+
     def fraction(self) -> float:
         return self._fraction(None)
 

@@ -11,6 +11,7 @@ from sklearn.exceptions import NotFittedError
 
 from orbitgp import InvariantGPClassifier, InvariantGPRegressor, compare
 from orbitgp.comparison.result import _note_on_bounds
+from orbitgp.inference import inducing_points
 from orbitgp.inference.evidence import Evidence
 from orbitgp.orbits import Affine, LocalDeformation, Permutation, Rotation
 
@@ -29,6 +30,15 @@ def test_an_orbit_says_its_ranges() -> None:
     assert "\n" not in repr(Affine() * LocalDeformation())
     assert "Rotation(degrees=±30°)" in repr(InvariantGPClassifier(Rotation(30)))
     assert "<td>degrees</td><td>±30°</td>" in Rotation(30)._repr_html_()
+
+
+def test_a_plan_chooses_no_inducing_points(monkeypatch) -> None:
+    """Of photographs in their own size that alone takes minutes."""
+    monkeypatch.delattr(inducing_points, "_pivots")
+    model = InvariantGPRegressor("swap(0, 1)", inference="sparse", num_inducing=10, random_state=0)
+    assert model.plan(X, Y).inference == "sparse"
+    with pytest.raises(NameError, match="_pivots"):
+        model.fit(X, Y)
 
 
 def test_a_summary(model, tmp_path) -> None:

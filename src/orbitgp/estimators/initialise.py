@@ -184,7 +184,7 @@ def sparse_model(fit: Fit, generator: torch.Generator) -> InvariantGP:
     model = InvariantGP(
         kernel,
         orbit,
-        initial_inducing(x, orbit, kernel, size, None, generator, averaged),
+        initial_inducing(x, orbit, kernel, size, "random" if fit.run.only_plans else None, generator, averaged),
         num_latents=likelihood.num_latents,
         mean=fit.arguments["mean"],
         shared_covariance=likelihood.shares_curvature,

@@ -79,7 +79,7 @@ def tell_estimate(say: Callable[[str], None], data: Data, models: Sequence[Any],
     if rows // 2 >= _FEWEST:
         offers[f"--max-data {rows // 2}"] = x[::2], y[::2]
     if colour and x[0].size > _VALUES:
-        every = [max(1, size // _SIDE) for size in x.shape[-2:]]
+        every = [-(-size // _SIDE) for size in x.shape[-2:]]
         offers[f"--resize {_SIDE}x{_SIDE}"] = x[..., :: every[0], :: every[1]], y
     less = {}
     for option, part in offers.items() if count() == 1 else ():

@@ -32,6 +32,13 @@ class TestSignals:
             np.testing.assert_array_equal(data.x, [[0, 1, 2, 3, 4], [5, 5, 5, 9, 9]])
             assert data.notes == ["2 of 2 signals have gaps or are short: they are interpolated along time."]
 
+    def test_a_table_with_a_column_that_no_signal_reaches(self, tmp_path):
+        (tmp_path / "s.csv").write_text("p,q,r,y\n0,1,,0\n,5,,1\n")
+        with pytest.raises(DatasetError, match=r"2 of 2 signals .* have gaps or are shorter"):
+            load(tmp_path / "s.csv", ReadOptions(signal=True))
+        data = load(tmp_path / "s.csv", ReadOptions(signal=True, impute=True))
+        np.testing.assert_array_equal(data.x, [[0, 1, 1], [5, 5, 5]])
+
     def test_channels_that_are_stored_as_rows(self, tmp_path):
         np.savez(tmp_path / "s.npz", x=[[0, np.nan, 2, 7, 7, np.nan], [0.0] * 6], y=[0, 1])
         data = load(tmp_path / "s.npz", ReadOptions(signal=True, impute=True, image_shape=(2, 3)))

@@ -226,7 +226,7 @@ def _missing_inputs(frame: DataFrame, options: ReadOptions, training: bool) -> l
 def _problems_of(column: Series, options: ReadOptions, training: bool) -> list[str]:
     """What keeps this column from being an input."""
     known, what, name = column.dropna(), f"column {column.name!r}", shlex.quote(str(column.name))
-    if training and not len(known):
+    if training and not len(known) and not options.signal:  # a signal may end before
         return [f"{what} has no value at all: leave it out, --drop {name}"]
     if column.name not in options.levels and (odd := _odd_cell(known, options, always=not training)):
         return [f"{what} {odd}, or leave the column out, --drop {name}"]

@@ -115,6 +115,7 @@ ORBITS: dict[str, Any] = {
     "Blur": lambda: orbits.Blur(1.5),
     "Stain": lambda: orbits.Stain(1.3, (0.8, 1.1), frozen=("eosin",)),
     "Cutout": lambda: orbits.Cutout(2.0),
+    "Atoms": lambda: orbits.Atoms(6),
     "GaussianNoise": lambda: GaussianNoise(0.2, num_features=36, columns=(1, 35)),
     "LocalDeformation": lambda: LocalDeformation(0.5, 3.0, finest=2.0),
     "WarpProduct": lambda: Rotation(10.0) * Affine() * LocalDeformation(),
@@ -154,6 +155,7 @@ class TestOrbits:
         back = through_file(orbit, tmp_path / "orbit.safetensors")
         assert type(back) is type(orbit)
         shape = (6,) if name in ("Permutation", "SignChange", "Shuffle") else (3, 6, 6) if name in COLOUR else (6, 6)
+        shape = (6, 4) if name == "Atoms" else shape
         x = torch.rand(3, *shape, dtype=dtype)
         samples = [
             o.sample(x, None if hasattr(o, "size") else 8, generator=torch.Generator().manual_seed(0)) for o in (orbit, back)

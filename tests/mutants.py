@@ -58,7 +58,13 @@ FORK_SECONDS = 240  # that a fork may take: a mutant may never end
 FEW_TESTS = 10  # of one file, for a fork that records what they call
 NEEDED = 0.9  # share of the mutants that must be killed
 
-PAIRS = [(ast.Lt, ast.GtE), (ast.Gt, ast.LtE), (ast.Eq, ast.NotEq), (ast.Is, ast.IsNot), (ast.In, ast.NotIn)]
+PAIRS: list[tuple[Any, Any]] = [
+    (ast.Lt, ast.GtE),
+    (ast.Gt, ast.LtE),
+    (ast.Eq, ast.NotEq),
+    (ast.Is, ast.IsNot),
+    (ast.In, ast.NotIn),
+]
 PAIRS += [(ast.Add, ast.Sub), (ast.Mult, ast.Div), (ast.And, ast.Or)]
 PAIRS += [("min", "max"), ("argmin", "argmax"), ("amin", "amax"), ("clamp_min", "clamp_max")]
 OPPOSITE: dict[Any, Any] = {one: other for pair in PAIRS for one, other in (pair, pair[::-1])}
@@ -182,7 +188,7 @@ def apply(mutant: Mutant) -> None:
         function.__code__, function.__defaults__ = changed[name].__code__, changed[name].__defaults__
         function.__kwdefaults__ = changed[name].__kwdefaults__
     others = [vars(other) for name, other in list(sys.modules.items()) if name.startswith("orbitgp.")]
-    for name, before in [(n, v) for n, v in vars(module).items() if isinstance(v, int | float | tuple) and v != fresh[n]]:
+    for name, before in [(n, v) for n, v in vars(module).items() if isinstance(v, int | float | tuple) and fresh[n] != v]:  # type: ignore[comparison-overlap]
         for other in others:
             other |= {name: fresh[name]} if other.get(name) == before else {}
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 import torch
 from botorch.acquisition import qLogExpectedImprovement
@@ -20,25 +22,27 @@ pytestmark = pytest.mark.usefixtures("double")
 BOUNDS = torch.tensor([[0.0] * 3, [2.0] * 3], dtype=torch.float64)
 ORDERS = [[0, 1, 2], [1, 2, 0], [2, 0, 1]]
 
+Data = tuple[torch.Tensor, torch.Tensor]
+
 
 @pytest.fixture(scope="module")
-def data():
+def data() -> Data:
     torch.manual_seed(0)
     x = 2 * torch.rand(18, 3, dtype=torch.float64)
     return x, (7 * (torch.sin(3 * x).sum(1) + x.prod(1)) + 3 + 0.3 * torch.randn(18, dtype=torch.float64))[:, None]
 
 
 @pytest.fixture(scope="module")
-def model(data):
+def model(data: Data) -> InvariantGPModel:
     return InvariantGPModel(*data, "cyclic(3)", input_transform=Normalize(3, bounds=BOUNDS))
 
 
-def written_out(model, x, y, new, noisy=False):
+def written_out(model: Any, x: torch.Tensor, y: Any, new: Any, noisy: bool = False) -> Any:
     """Mean and covariance of f at new inputs in units of y, with hyperparameters of the model and a loop over the group."""
     kernel, centre, scale = model.covar_module.base_kernel, model.outcome_transform.means, model.outcome_transform.stdvs
     length, variance = kernel.base_kernel.lengthscale, kernel.outputscale
 
-    def covariance(a, b):
+    def covariance(a: Any, b: Any) -> Any:
         values = [torch.exp(-0.5 * torch.cdist(a[..., p] / 2, b[..., q] / 2) ** 2 / length**2) for p in ORDERS for q in ORDERS]
         return variance * sum(values) / 9
 
@@ -49,27 +53,27 @@ def written_out(model, x, y, new, noisy=False):
     return (centre + scale * found).detach(), (scale**2 * spread).detach()
 
 
-def test_posterior_is_that_of_gaussian_conditioning(model, data):
+def test_posterior_is_that_of_gaussian_conditioning(model: Any, data: Any) -> None:
     new = 2 * torch.rand(4, 5, 3)
     for noisy in (False, True):
         posterior = model.posterior(new, observation_noise=noisy)
         assert posterior.mean.shape == (4, 5, 1)
         for i in range(4):
-            mean, covariance = written_out(model, *data, new[i], noisy)
+            mean, covariance = written_out(model, data[0], data[1], new[i], noisy)
             torch.testing.assert_close(posterior.mean[i], mean, rtol=1e-4, atol=1e-4)
             torch.testing.assert_close(posterior.covariance_matrix[i], covariance, rtol=1e-3, atol=1e-3)
     torch.testing.assert_close(model.posterior(new).mean, model.posterior(new[..., [1, 2, 0]]).mean)
 
 
-def test_posterior_is_differentiable_in_x(model):
-    def moments(x):
+def test_posterior_is_differentiable_in_x(model: Any) -> None:
+    def moments(x: Any) -> tuple[Any, Any]:
         posterior = model.posterior(x)
         return posterior.mean, posterior.variance
 
     assert torch.autograd.gradcheck(moments, (0.5 + torch.rand(2, 2, 3)).requires_grad_(), atol=1e-4)
 
 
-def test_new_observations_and_fantasies_are_conditioned_on(model, data):
+def test_new_observations_and_fantasies_are_conditioned_on(model: Any, data: Any) -> None:
     x, y = data
     new, outcomes, at = 2 * torch.rand(2, 3), torch.tensor([[3.0], [8.0]]), 2 * torch.rand(4, 3)
     conditioned = model.condition_on_observations(new, outcomes)
@@ -81,14 +85,14 @@ def test_new_observations_and_fantasies_are_conditioned_on(model, data):
     torch.testing.assert_close(fantasies.posterior(at).variance[0], conditioned.posterior(at).variance, rtol=1e-4, atol=1e-6)
 
 
-def evidence(model):
+def evidence(model: InvariantGPModel) -> Any:
     model.train()
     found = ExactMarginalLogLikelihood(model.likelihood, model)(model(*model.train_inputs), model.train_targets)
     model.eval()
     return float(found.detach().sum()) * model.train_targets.shape[-1]
 
 
-def test_botorchs_own_fit_ends_where_the_evidence_does(data):
+def test_botorchs_own_fit_ends_where_the_evidence_does(data: Data) -> None:
     model = InvariantGPModel(*data, "cyclic(3)")
     learned = evidence(model)
     assert learned == pytest.approx(model.regressor.evidence_.value, abs=1e-3)
@@ -99,7 +103,7 @@ def test_botorchs_own_fit_ends_where_the_evidence_does(data):
     assert evidence(model) == pytest.approx(learned, abs=0.02)
 
 
-def test_the_loop_of_bayesian_optimisation(model, data):
+def test_the_loop_of_bayesian_optimisation(model: Any, data: Any) -> None:
     acquisition = qLogExpectedImprovement(model, best_f=data[1].max(), sampler=SobolQMCNormalSampler(torch.Size([16]), seed=0))
     candidates, value = optimize_acqf(acquisition, BOUNDS, q=2, num_restarts=2, raw_samples=8)
     assert candidates.shape == (2, 3)
@@ -110,7 +114,7 @@ def test_the_loop_of_bayesian_optimisation(model, data):
     assert value > acquisition(torch.tensor([[[1.0, 1.0, 1.0], [0.5, 1.5, 1.0]]]))
 
 
-def test_known_noise_several_outcomes_and_drawn_orbits(data):
+def test_known_noise_several_outcomes_and_drawn_orbits(data: Data) -> None:
     x, y = data
     noisy = InvariantGPModel(x, y, "swap(0, 1)", train_Yvar=torch.linspace(0.1, 2.0, 18)[:, None])
     assert evidence(noisy) == pytest.approx(noisy.regressor.evidence_.value, abs=1e-3)
@@ -123,6 +127,6 @@ def test_known_noise_several_outcomes_and_drawn_orbits(data):
     torch.testing.assert_close(drawn.posterior(x).mean, means, rtol=1e-4, atol=1e-4)
 
 
-def test_batches_of_training_data_are_refused(data):
+def test_batches_of_training_data_are_refused(data: Data) -> None:
     with pytest.raises(ValueError, match="without batches, got"):
         InvariantGPModel(data[0][None], data[1][None])

@@ -28,7 +28,7 @@ SHOWN = {name: thing for name, thing in PUBLIC.items() if name not in WITHOUT an
 
 
 @pytest.mark.parametrize("name", SHOWN)
-def test_the_example_of_a_docstring_prints_what_it_shows(name):
+def test_the_example_of_a_docstring_prints_what_it_shows(name: str) -> None:
     torch.manual_seed(0)
     given = {**PUBLIC, "np": np, "torch": torch, "RBFKernel": RBFKernel}
     example = doctest.DocTestParser().get_doctest(inspect.getdoc(SHOWN[name]), given, name, None, None)

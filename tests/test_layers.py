@@ -6,6 +6,7 @@ Imports inside functions count too, except where a command or a picture loads wh
 from __future__ import annotations
 
 import ast
+from ast import Module
 from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
@@ -78,17 +79,17 @@ def violations(module: str, tree: ast.Module) -> list[str]:
     return above + unknown
 
 
-def test_every_module_has_a_layer():
+def test_every_module_has_a_layer() -> None:
     assert {layer(name) for name, _ in modules()} - set(ENTRANCES) == set(LAYERS)
     assert len([path for path in SOURCE.glob("*.py") if path.stem not in ENTRANCES]) <= 6
 
 
 @pytest.mark.parametrize(("module", "tree"), [pytest.param(m, t, id=m) for m, t in modules()])
-def test_imports_run_down(module, tree):
+def test_imports_run_down(module: str, tree: Module) -> None:
     assert violations(module, tree) == []
 
 
-def test_an_import_that_runs_up_is_found():
+def test_an_import_that_runs_up_is_found() -> None:
     assert violations("orbits.base", ast.parse("from orbitgp.kernels.covariance import Covariance")) == ["kernels.covariance"]
     assert violations("kernels.covariance", ast.parse("def f():\n    from orbitgp import comparison")) == ["comparison"]
     assert violations("orbits.base", ast.parse("import orbitgp.nowhere")) == ["nowhere"]
@@ -100,7 +101,7 @@ def graph() -> dict[str, set[str]]:
     return {name: {n.removeprefix("orbitgp.") for n in imported(tree)} & trees.keys() for name, tree in trees.items()}
 
 
-def test_there_is_no_circle():
+def test_there_is_no_circle() -> None:
     remaining = {name: set(targets) for name, targets in graph().items() if name not in ENTRANCES}
     while free := [name for name, targets in remaining.items() if not targets & remaining.keys() - {name}]:
         for name in free:
@@ -108,7 +109,7 @@ def test_there_is_no_circle():
     assert not remaining
 
 
-def test_scikit_learn_begins_at_the_estimators():
+def test_scikit_learn_begins_at_the_estimators() -> None:
     """Apart from its data, which are ours, too."""
     first = LAYERS.index("estimators")
     learners = ((name, [n for n in imported(tree) if n != "sklearn.datasets"]) for name, tree in modules())
@@ -116,7 +117,7 @@ def test_scikit_learn_begins_at_the_estimators():
     assert {name for name in users if LAYERS.index(name) < first} == set()
 
 
-def test_other_packages_are_used_by_their_public_modules():
+def test_other_packages_are_used_by_their_public_modules() -> None:
     private = {
         (name, target)
         for name, tree in modules()
@@ -126,7 +127,7 @@ def test_other_packages_are_used_by_their_public_modules():
     assert private == set()
 
 
-def test_only_the_command_line_prints():
+def test_only_the_command_line_prints() -> None:
     printing = {
         name
         for name, tree in modules()

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -21,16 +22,16 @@ from tests.inference import evaluation_memory
 
 
 @pytest.fixture(autouse=True)
-def chunks_as_they_are(monkeypatch):
+def chunks_as_they_are(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(machine, "_halved", 0)
 
 
 @pytest.fixture
-def few_rows(monkeypatch):
+def few_rows(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     """The kernel between more than four data, or sets of samples, and others does not fit. Chunks start with all data."""
     cross, refused = Stationary.cross, []
 
-    def small(self, xa, xb):
+    def small(self: Any, xa: Any, xb: Any) -> torch.Tensor:
         if len(xa) > 4:
             refused.append(len(xa))
             raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 2.00 GiB.")
@@ -41,7 +42,9 @@ def few_rows(monkeypatch):
 
 
 @pytest.mark.parametrize("inference", ["exact", "sparse"])
-def test_predictions_go_on_in_smaller_chunks(inference, monkeypatch, request, caplog):
+def test_predictions_go_on_in_smaller_chunks(
+    inference: str, monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest, caplog: pytest.LogCaptureFixture
+) -> None:
     rng = np.random.default_rng(0)
     X, new = rng.normal(size=(4, 2)), rng.normal(size=(40, 2))
     model = InvariantGPRegressor(GaussianNoise(), inference=inference, max_steps=2, num_samples=4, random_state=0)
@@ -58,11 +61,11 @@ def test_predictions_go_on_in_smaller_chunks(inference, monkeypatch, request, ca
     np.testing.assert_allclose(found, expected, rtol=1e-6, atol=1e-9)
 
 
-def test_what_never_fits_is_an_error():
+def test_what_never_fits_is_an_error() -> None:
     attempts = []
 
     @in_smaller_chunks
-    def too_large():
+    def too_large() -> None:
         attempts.append(chunk_elements(torch.device("cpu")))
         raise RuntimeError("DefaultCPUAllocator: can't allocate memory: you tried to allocate 8 bytes.")
 
@@ -73,11 +76,11 @@ def test_what_never_fits_is_an_error():
 
 
 @pytest.mark.parametrize("words", ["CUDA error: out of memory", "CUBLAS_STATUS_ALLOC_FAILED when calling `cublasCreate`"])
-def test_libraries_of_the_device_have_no_memory_either(words):
+def test_libraries_of_the_device_have_no_memory_either(words: str) -> None:
     attempts = []
 
     @in_smaller_chunks
-    def works_twice_as_small():
+    def works_twice_as_small() -> int:
         attempts.append(1)
         if len(attempts) == 1:
             raise RuntimeError(words)
@@ -119,7 +122,7 @@ def full_device(left: int) -> Iterator[None]:
 
 @pytest.mark.slow
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
-def test_a_gpu_that_is_nearly_full(monkeypatch, caplog):
+def test_a_gpu_that_is_nearly_full(monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture) -> None:
     """Refits of q(u), the evidence and predictions are to take chunks of a 64th of the memory, and half of that is left."""
     chunk = 4 * chunk_elements(torch.device("cuda"))
     rows = chunk // (4 * SIZE * 512) + 1000  # more than one chunk
@@ -140,11 +143,11 @@ def test_a_gpu_that_is_nearly_full(monkeypatch, caplog):
     assert full.evidence_.value == pytest.approx(free.evidence_.value, abs=1e-3 * rows)
 
 
-def test_other_errors_are_not_repeated():
+def test_other_errors_are_not_repeated() -> None:
     attempts = []
 
     @in_smaller_chunks
-    def wrong():
+    def wrong() -> None:
         attempts.append(1)
         raise RuntimeError("shapes differ")
 
@@ -158,7 +161,7 @@ def test_other_errors_are_not_repeated():
 @pytest.mark.parametrize(
     ("rows", "side", "orbit"), [(12, 300, "rotation"), (60, 96, "rotation"), (500, 16, "rotation"), (4, 150, "deformation")]
 )
-def test_the_estimate_covers_what_an_evaluation_takes(rows, side, orbit, tmp_path):
+def test_the_estimate_covers_what_an_evaluation_takes(rows: int, side: int, orbit: str, tmp_path: Path) -> None:
     """Large images: copies of all samples. Many rows: blocks of the kernel. Deformations: a table of waves at all pixels."""
     process = new_process.start(evaluation_memory.measure, rows, side, orbit, tmp_path / "megabytes")
     process.join(300)
@@ -166,7 +169,7 @@ def test_the_estimate_covers_what_an_evaluation_takes(rows, side, orbit, tmp_pat
     assert 0.5 * estimate < taken < estimate
 
 
-def test_more_draws_are_not_taken_than_fit_into_memory():
+def test_more_draws_are_not_taken_than_fit_into_memory() -> None:
     work = Workload(32, 90_000, torch.device("cpu"))
     enough = 1e12
     assert work.most_samples(12, 12, 1e6, enough) == 128
@@ -175,11 +178,11 @@ def test_more_draws_are_not_taken_than_fit_into_memory():
     assert work.most_samples(12, 12, 1e6, needed / 0.7 - 1) == 32
 
 
-def test_made_once_for_each_precision():
+def test_made_once_for_each_precision() -> None:
     made = []
 
     @constant
-    def table(size):
+    def table(size: Any) -> torch.Tensor:
         made.append(size)
         return torch.arange(size, dtype=torch.float64)
 
@@ -192,9 +195,9 @@ def test_made_once_for_each_precision():
     assert made == [3, 3, 4]
 
 
-def test_what_is_made_in_inference_mode_can_be_differentiated_later():
+def test_what_is_made_in_inference_mode_can_be_differentiated_later() -> None:
     @constant
-    def table():
+    def table() -> torch.Tensor:
         return torch.ones(3, dtype=torch.float64)
 
     with torch.inference_mode():

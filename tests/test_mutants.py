@@ -14,7 +14,7 @@ def f(a: int, b=3):
 """
 
 
-def test_mutants_change_one_thing_that_is_computed():
+def test_mutants_change_one_thing_that_is_computed() -> None:
     found = mutants_of("room/module.py", SOURCE)
     assert {mutant.after for mutant in found} == {
         "def f(a: int, b=6):",
@@ -31,7 +31,7 @@ def test_mutants_change_one_thing_that_is_computed():
         compile(mutant.source, "module.py", "exec")
 
 
-def test_functions_are_found_without_their_decorators():
+def test_functions_are_found_without_their_decorators() -> None:
     namespace = {"__name__": "module"}
     source = "import torch\n@torch.no_grad()\ndef f(): pass\nclass A:\n    @property\n    def g(self): pass\n"
     exec(compile(source, "module.py", "exec"), namespace)
@@ -39,16 +39,16 @@ def test_functions_are_found_without_their_decorators():
 
 
 @pytest.mark.parametrize("one", NAMED)
-def test_named_mutants_are_of_the_present_code(one):
+def test_named_mutants_are_of_the_present_code(one: tuple[str, str, str]) -> None:
     mutant = named(*one)
     assert isinstance(mutant, Mutant)
     compile(mutant.source, mutant.module, "exec")
 
 
-def test_equivalent_mutants_are_of_the_present_code():
+def test_equivalent_mutants_are_of_the_present_code() -> None:
     present = {known(mutant.module, mutant.before, after) for mutant in possible() for after in (mutant.after, "*")}
     assert equivalent() - present == set()
 
 
-def test_what_returns_nothing_is_not_made_to_return_nothing():
+def test_what_returns_nothing_is_not_made_to_return_nothing() -> None:
     assert mutants_of("room/module.py", "def f():\n    return None\n") == []

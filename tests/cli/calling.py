@@ -7,8 +7,11 @@ import signal
 import subprocess
 import sys
 import time
+from subprocess import Popen
+from typing import Any
 
 import pytest
+from typer.testing import Result
 
 typer_testing = pytest.importorskip("typer.testing")
 
@@ -17,11 +20,11 @@ from orbitgp.cli.app import app  # noqa: E402
 QUICK = ["-m", "12", "--num-samples", "4", "--max-steps", "12", "--batch-size", "40"]
 
 
-def call(*arguments: str):
+def call(*arguments: object) -> Result:
     return typer_testing.CliRunner().invoke(app, [str(a) for a in arguments])
 
 
-def run(*arguments: str, **options):
+def run(*arguments: str, **options: Any) -> Popen[str]:
     environment = {**os.environ, "OMP_NUM_THREADS": "1", **options.pop("env", {})}
     return subprocess.Popen(
         [sys.executable, "-m", "orbitgp", *arguments],
@@ -33,11 +36,11 @@ def run(*arguments: str, **options):
     )
 
 
-def press_ctrl_c(monkeypatch, kind: type, method: str, number: int) -> list[float]:
+def press_ctrl_c(monkeypatch: pytest.MonkeyPatch, kind: type, method: str, number: int) -> list[float]:
     """Ctrl-C at this call of a method, once. The list will hold the processor time of that moment."""
     calls, original, pressed = iter(range(1, 10**6)), getattr(kind, method), []
 
-    def interrupted(*args):
+    def interrupted(*args: Any) -> Any:
         if next(calls) == number:
             pressed.append(time.process_time())
             os.kill(os.getpid(), signal.SIGINT)

@@ -2,21 +2,24 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import numpy as np
 import pytest
+from typer.testing import Result
 
 from orbitgp.datasets import digits
 
 
 @pytest.fixture(autouse=True)
-def here(tmp_path, monkeypatch):
+def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.chdir(tmp_path)
     monkeypatch.delenv("ORBITGP_TRACEBACK", raising=False)
     return tmp_path
 
 
 @pytest.fixture(scope="session")
-def some(tmp_path_factory):
+def some(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A few digits, and a small table, as files."""
     folder = tmp_path_factory.mktemp("data")
     data = digits()
@@ -30,7 +33,7 @@ def some(tmp_path_factory):
 
 
 @pytest.fixture(scope="session")
-def learned(some, tmp_path_factory):
+def learned(some: Path, tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Result]:
     """One run that many tests look at."""
     from tests.cli.calling import QUICK, call
 

@@ -6,9 +6,11 @@ import json
 import re
 import subprocess
 import sys
+from pathlib import Path
 
 import numpy as np
 import pytest
+from typer.testing import Result
 
 pytest.importorskip("typer")
 
@@ -17,7 +19,7 @@ from orbitgp.datasets import digits
 from tests.cli.calling import call, run
 
 
-def test_help_shows_orbits_as_they_are_typed():
+def test_help_shows_orbits_as_they_are_typed() -> None:
     """In Markdown, what stands between two stars is emphasised, and the stars are gone."""
     for command in ("compare", "learn"):
         words = re.sub(r"[│\s]+", " ", call(command, "--help").stdout)
@@ -25,7 +27,7 @@ def test_help_shows_orbits_as_they_are_typed():
     assert "gain*offset for signals" in re.sub(r"[│\s]+", " ", call("compare", "--help").stdout)
 
 
-def test_help_is_there_for_every_command():
+def test_help_is_there_for_every_command() -> None:
     for command in ("learn", "compare", "advise", "predict", "show", "export", "doctor"):
         result = call(command, "--help")
         assert result.exit_code == 0
@@ -34,7 +36,7 @@ def test_help_is_there_for_every_command():
     assert call("--version").stdout.startswith("orbitgp ")
 
 
-def test_without_typer_one_sentence(here):
+def test_without_typer_one_sentence(here: Path) -> None:
     (here / "typer.py").write_text("raise ImportError('not here')")
     process = run("--help", env={"PYTHONPATH": str(here)})
     out, err = process.communicate(timeout=300)
@@ -44,14 +46,14 @@ def test_without_typer_one_sentence(here):
     assert "Traceback" not in err
 
 
-def test_the_first_line_does_not_wait_for_torch():
+def test_the_first_line_does_not_wait_for_torch() -> None:
     """Nor does a help page."""
     code = "import sys, orbitgp.cli.app; print(*{'torch', 'sklearn', 'gpytorch', 'scipy', 'matplotlib'} & set(sys.modules))"
     found = subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True)
     assert found.stdout.strip() == ""
 
 
-def test_show_says_it_again(learned):
+def test_show_says_it_again(learned: tuple[Path, Result]) -> None:
     run, _ = learned
     result = call("show", run)
     assert result.exit_code == 0
@@ -59,7 +61,7 @@ def test_show_says_it_again(learned):
     assert json.loads(call("show", run, "--json").stdout)["orbit"] == "rotation"
 
 
-def test_show_opens_the_report(learned, monkeypatch):
+def test_show_opens_the_report(learned: tuple[Path, Result], monkeypatch: pytest.MonkeyPatch) -> None:
     run, _ = learned
     opened = []
     monkeypatch.setattr("webbrowser.open", lambda address: opened.append(address) or True)
@@ -71,7 +73,7 @@ def test_show_opens_the_report(learned, monkeypatch):
     assert "report.html by hand" in result.stderr
 
 
-def test_a_damaged_run_is_one_sentence(learned, here):
+def test_a_damaged_run_is_one_sentence(learned: tuple[Path, Result], here: Path) -> None:
     run = here / "copy"
     run.mkdir()
     (run / "config.json").write_text("{")
@@ -89,21 +91,21 @@ def test_a_damaged_run_is_one_sentence(learned, here):
 
 
 @pytest.mark.parametrize("text", ["[" * 100_000, "[]", "3", '{"command": 3}', '{"command": "learn"}'])
-def test_a_configuration_that_is_none_is_one_sentence(here, text):
+def test_a_configuration_that_is_none_is_one_sentence(here: Path, text: str) -> None:
     (here / "run").mkdir()
     (here / "run/config.json").write_text(text)
     with pytest.raises(ValueError, match=r"config\.json is damaged, or it was changed .*\.$"):
         Run.open(here / "run")
 
 
-def test_a_configuration_of_a_later_version_is_one_sentence(learned, here):
+def test_a_configuration_of_a_later_version_is_one_sentence(learned: tuple[Path, Result], here: Path) -> None:
     config = Run.open(learned[0]).config
     Run(here, {**config, "settings": {**config["settings"], "later": 1}}).claimed()
     with pytest.raises(ValueError, match=r"has settings of another version of orbitgp: open it with that one\.$"):
         Run.open(here)
 
 
-def test_a_terminal_without_some_signs_gets_the_rest(learned):
+def test_a_terminal_without_some_signs_gets_the_rest(learned: tuple[Path, Result]) -> None:
     """As under a code page of Windows without ± and °."""
     process = run("show", str(learned[0]), env={"PYTHONIOENCODING": "iso8859_5"})
     out, err = process.communicate(timeout=300)

@@ -7,9 +7,13 @@ import signal
 import time
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
+
+from orbitgp.comparison.parallel import Trained
+from orbitgp.training.run import Engine
 
 pytest.importorskip("typer")
 
@@ -34,7 +38,7 @@ from tests.cli.calling import QUICK, call, press_ctrl_c, run
         ("--device", "abacus"),
     ],
 )
-def test_a_refused_run_leaves_no_folder(some, words):
+def test_a_refused_run_leaves_no_folder(some: Path, words: tuple[str, str]) -> None:
     result = call("learn", some / "few.npz", *words, *QUICK, "--out", "run")
     assert result.exit_code == 1
     assert result.stderr.count("error:") == 1
@@ -42,10 +46,10 @@ def test_a_refused_run_leaves_no_folder(some, words):
 
 
 @pytest.mark.slow
-def test_a_full_disk_keeps_the_model_and_says_which_file_is_missing(some, monkeypatch):
+def test_a_full_disk_keeps_the_model_and_says_which_file_is_missing(some: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     write = Path.write_text
 
-    def full(path, *rest, **named):
+    def full(path: Path, *rest: Any, **named: Any) -> int:
         if "report" in path.name:
             raise OSError(28, "No space left on device")
         return write(path, *rest, **named)
@@ -71,7 +75,9 @@ def test_a_full_disk_keeps_the_model_and_says_which_file_is_missing(some, monkey
         pytest.param(StochasticSteps, "step", (1, 12), ["-m", "12", "--batch-size", "20"], id="sparse, batches"),
     ],
 )
-def test_ctrl_c_can_be_resumed_and_ends_where_it_would_have(kind, method, moments, inference, some, monkeypatch):
+def test_ctrl_c_can_be_resumed_and_ends_where_it_would_have(
+    kind: type[Engine], method: str, moments: tuple[int, ...], inference: list[str], some: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """While a start is chosen, and in the middle of stochastic steps."""
     limits = ["--max-steps", "20", "-q", "--no-baseline"]
     arguments = ["learn", some / "few.npz", "--orbit", "rotation", "--max-data", "30", *limits, *inference]
@@ -99,12 +105,12 @@ def test_ctrl_c_can_be_resumed_and_ends_where_it_would_have(kind, method, moment
 
 
 @pytest.mark.slow
-def test_ctrl_c_in_the_baseline_keeps_the_model_and_can_be_resumed(some, monkeypatch):
+def test_ctrl_c_in_the_baseline_keeps_the_model_and_can_be_resumed(some: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     arguments = ["learn", some / "table.csv", "--target", "sum", "--orbit", "swap(0, 1)", "-q", "--out", "stopped"]
     with monkeypatch.context() as patch:
         begin = Ladder.__post_init__
 
-        def only_without_orbit(self):
+        def only_without_orbit(self: Any) -> None:
             begin(self)
             if isinstance(self.model.orbit, Identity):
                 press_ctrl_c(patch, Run, "evaluate", 2)
@@ -120,11 +126,11 @@ def test_ctrl_c_in_the_baseline_keeps_the_model_and_can_be_resumed(some, monkeyp
 
 
 @pytest.mark.slow
-def test_ctrl_c_in_a_comparison_keeps_the_models_that_are_done(some, monkeypatch):
+def test_ctrl_c_in_a_comparison_keeps_the_models_that_are_done(some: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     data = ["compare", some / "table.csv", "--target", "sum", "-o", "none", "-o", "swap(0,1)", "--ard", "no", "-j", "1", "-q"]
     trained = []
 
-    def counted(job, *args, **kwargs):
+    def counted(job: Any, *args: Any, **kwargs: Any) -> Trained:
         trained.append(job.name)
         if len(trained) == 2:
             press_ctrl_c(patch, Run, "evaluate", 2)
@@ -152,7 +158,7 @@ def test_ctrl_c_in_a_comparison_keeps_the_models_that_are_done(some, monkeypatch
     assert "is finished" in call("compare", "--resume", "stopped").stderr
 
 
-def test_a_comparison_that_fails_leaves_nothing(some, here):
+def test_a_comparison_that_fails_leaves_nothing(some: Path, here: Path) -> None:
     result = call(
         "compare", some / "few.npz", "-o", "none", "-o", "flip", "-j", "1", "-q", "--likelihood", "cauchy", "--out", "run"
     )
@@ -161,7 +167,7 @@ def test_a_comparison_that_fails_leaves_nothing(some, here):
 
 
 @pytest.mark.slow
-def test_ctrl_c_ends_a_comparison_and_leaves_nothing(some, here):
+def test_ctrl_c_ends_a_comparison_and_leaves_nothing(some: Path, here: Path) -> None:
     arguments = ["compare", str(some / "few.npz"), "--jobs", "2", "--max-steps", "5000", "--out", "stopped"]
     process = run(*arguments)
     assert "reading" in process.stderr.readline()
@@ -175,7 +181,7 @@ def test_ctrl_c_ends_a_comparison_and_leaves_nothing(some, here):
 
 
 @pytest.mark.slow
-def test_ctrl_c_ends_an_exact_fit_within_seconds(here, monkeypatch):
+def test_ctrl_c_ends_an_exact_fit_within_seconds(here: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The posterior of all 10,000 rows alone takes longer than that."""
     rng = np.random.default_rng(0)
     x = rng.normal(size=(10_000, 3))
@@ -193,16 +199,16 @@ def test_ctrl_c_ends_an_exact_fit_within_seconds(here, monkeypatch):
     assert np.abs(model.predict(x[:50]) - np.sin(x[:50]).sum(1)).mean() < 0.3
 
 
-def write_table(path, **columns):
+def write_table(path: str, **columns: Any) -> None:
     rows = zip(*columns.values(), strict=True)
     Path(path).write_text("\n".join([",".join(columns), *(",".join(map(str, row)) for row in rows)]) + "\n")
 
 
-def chosen(folder):
+def chosen(folder: str) -> list[str]:
     return json.loads(Path(folder, "config.json").read_text())["orbits"]
 
 
-def test_without_an_orbit_a_table_gets_a_model_of_its_columns_and_a_hint():
+def test_without_an_orbit_a_table_gets_a_model_of_its_columns_and_a_hint() -> None:
     rng = np.random.default_rng(0)
     left, right = rng.gamma(2, 3, (2, 60))
     tilt, age = rng.normal(0, 0.1, 60), rng.normal(50, 9, 60)
@@ -222,7 +228,7 @@ def test_without_an_orbit_a_table_gets_a_model_of_its_columns_and_a_hint():
     assert scales[2] == pytest.approx([0.0, tilt.std()])
 
 
-def test_a_table_without_like_columns_has_nothing_to_compare_by_itself(here):
+def test_a_table_without_like_columns_has_nothing_to_compare_by_itself(here: Path) -> None:
     rng = np.random.default_rng(0)
     write_table("t.csv", a=rng.normal(5, 1, 40), b=rng.normal(90, 1, 40), y=rng.normal(size=40))
     result = call("compare", "t.csv", "--out", "run")
@@ -231,7 +237,7 @@ def test_a_table_without_like_columns_has_nothing_to_compare_by_itself(here):
     assert not (here / "run").exists()
 
 
-def test_arrays_of_vectors_are_tables_without_names():
+def test_arrays_of_vectors_are_tables_without_names() -> None:
     x = np.random.default_rng(0).gamma(2, 3, (50, 3)) + [0, 0, 90]
     np.savez("t.npz", x=x, y=x.sum(1))
     result = call("learn", "t.npz", "--out", "run", *QUICK)
@@ -240,7 +246,7 @@ def test_arrays_of_vectors_are_tables_without_names():
     assert "these columns have an invariance: swap(0, 1)." in result.stderr
 
 
-def test_noise_is_for_numbers():
+def test_noise_is_for_numbers() -> None:
     words = np.array(["u", "v", "w"])[np.arange(30) % 3]
     write_table("t.csv", kind=words, one=np.ones(30), y=np.arange(30) / 7)
     result = call("learn", "t.csv", "--orbit", "noise", "--out", "run")
@@ -250,13 +256,13 @@ def test_noise_is_for_numbers():
 CONFIG = {"command": "learn", "data": {"data": "data.npz"}, "orbit": "flip"}
 
 
-def test_runs_side_by_side_have_folders_of_their_own(here):
+def test_runs_side_by_side_have_folders_of_their_own(here: Path) -> None:
     with ThreadPoolExecutor(8) as pool:
         folders = list(pool.map(lambda _: CommandRun.create(None, CONFIG).path, range(40)))
     assert len(set(folders)) == 40
 
 
-def test_a_folder_belongs_to_the_first_run_that_claims_it(here):
+def test_a_folder_belongs_to_the_first_run_that_claims_it(here: Path) -> None:
     (here / "run").mkdir()
     first, second = (CommandRun(here / "run", {**CONFIG, "command": command}) for command in ("learn", "compare"))
     first.claimed()
@@ -265,7 +271,7 @@ def test_a_folder_belongs_to_the_first_run_that_claims_it(here):
     assert read_json(here / "run/config.json") == {**CONFIG, "command": "learn"}
 
 
-def test_a_folder_whose_configuration_cannot_be_written_stays_free(here, monkeypatch):
+def test_a_folder_whose_configuration_cannot_be_written_stays_free(here: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def fails(*_: object) -> None:
         raise OSError(28, "No space left on device")
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -14,7 +15,7 @@ from tests.cli.calling import QUICK, call
 
 
 @pytest.mark.slow
-def test_a_lengthscale_for_each_column_in_a_comparison(some):
+def test_a_lengthscale_for_each_column_in_a_comparison(some: Path) -> None:
     limits = ("--max-steps", "5", "--refine-seconds", "0")
     table = (some / "table.csv", "--target", "sum", "-o", "none", "-o", "noise", "--jobs", "1", *limits)
     for ard in ("yes", "auto"):
@@ -28,7 +29,7 @@ def test_a_lengthscale_for_each_column_in_a_comparison(some):
 
 
 @pytest.mark.slow
-def test_compare_ranks_and_keeps_the_best(some):
+def test_compare_ranks_and_keeps_the_best(some: Path) -> None:
     orbits = ["-o", "none", "-o", "swap(0,1)", "-o", "noise"]
     budget = ["--refine-seconds", "0", "--jobs", "1", "-m", "8", "--max-steps", "12", "--num-samples", "4"]
     result = call("compare", some / "table.csv", "--target", "sum", *orbits, *budget)
@@ -50,7 +51,7 @@ def test_compare_ranks_and_keeps_the_best(some):
 
 
 @pytest.mark.slow
-def test_compare_orbits_whose_arguments_are_written_with_spaces(some):
+def test_compare_orbits_whose_arguments_are_written_with_spaces(some: Path) -> None:
     data = [some / "table.csv", "--target", "sum"]
     result = call(
         "compare", *data, "-o", "none", "-o", "swap(0, 1)", "--refine-seconds", "0", "-j", "1", "--out", "run", *QUICK
@@ -60,11 +61,11 @@ def test_compare_orbits_whose_arguments_are_written_with_spaces(some):
 
 
 @pytest.mark.parametrize(("jobs", "each"), [(1, 30.0), (2, 60.0), (9, 90.0)])
-def test_a_limit_of_time_is_shared_by_the_models(jobs, each, some, monkeypatch):
+def test_a_limit_of_time_is_shared_by_the_models(jobs: int, each: float, some: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Of 100 seconds, a tenth is for data and report. Refining has none unless it is asked for."""
     seen = {}
 
-    def compare(**given):
+    def compare(**given: Any) -> None:
         seen.update(given)
         raise ValueError("seen")
 

@@ -6,6 +6,7 @@ import warnings
 from pathlib import Path
 
 import pytest
+from typer.testing import Result
 
 pytest.importorskip("typer")
 
@@ -13,15 +14,15 @@ from orbitgp.cli.app import _sentence, print_errors
 from tests.cli.calling import QUICK, call
 
 
-def test_feature_maps_are_for_images(some):
+def test_feature_maps_are_for_images(some: Path) -> None:
     result = call("learn", some / "table.csv", "--target", "sum", "--feature-map", "gradients", *QUICK)
     assert result.exit_code == 1
     assert "--feature-map gradients is for images, but the inputs have shape (2,)" in " ".join(result.stderr.split())
 
 
-def test_a_warning_is_a_sentence(capsys):
+def test_a_warning_is_a_sentence(capsys: pytest.CaptureFixture[str]) -> None:
     @print_errors
-    def command():
+    def command() -> None:
         warnings.simplefilter("always")
         warnings.warn("the sky is falling.")
 
@@ -49,7 +50,9 @@ def test_a_warning_is_a_sentence(capsys):
         (["show", "."], "is not a run folder"),
     ],
 )
-def test_errors_are_one_sentence(arguments, sentence, some, learned, here):
+def test_errors_are_one_sentence(
+    arguments: list[str], sentence: str, some: Path, learned: tuple[Path, Result], here: Path
+) -> None:
     (here / "kept.txt").write_text("")
     places = {"FEW": some / "few.npz", "TABLE": some / "table.csv", "HOLES": some / "holes.csv", "RUN": learned[0]}
     result = call(*(places.get(word, word) for word in arguments))
@@ -74,13 +77,13 @@ def test_errors_are_one_sentence(arguments, sentence, some, learned, here):
         ["learn", "--task", "rank"],
     ],
 )
-def test_usage_errors(arguments):
+def test_usage_errors(arguments: list[str]) -> None:
     result = call(*arguments)
     assert result.exit_code == 2
     assert "Traceback" not in result.output
 
 
-def test_errors_do_not_steer_the_terminal():
+def test_errors_do_not_steer_the_terminal() -> None:
     assert _sentence(ValueError("\x1b[2Jgone")) == "\ufffd[2Jgone."
 
 
@@ -94,7 +97,7 @@ def test_errors_do_not_steer_the_terminal():
         (["compare", "t.csv", "-o", "none", "-o", "noise(0)"], "noise(0) is not possible: init_scale must be positive"),
     ],
 )
-def test_what_cannot_work_is_refused_before_anything_is_trained(arguments, sentence):
+def test_what_cannot_work_is_refused_before_anything_is_trained(arguments: list[str], sentence: str) -> None:
     rows = [f"{i},{i % 5},{i / 7}" for i in range(12)]
     Path("t.csv").write_text("\n".join(["a,b,target", *rows]))
     Path("words.csv").write_text("\n".join(["a,b,target", *(f"{i},{i % 5},{'ab'[i % 2]}" for i in range(12))]))

@@ -7,9 +7,11 @@ import os
 import shlex
 from pathlib import Path
 from types import SimpleNamespace
+from typing import Any
 
 import numpy as np
 import pytest
+from typer.testing import Result
 
 pytest.importorskip("typer")
 
@@ -19,7 +21,7 @@ from orbitgp.orbits.description import number
 from tests.cli.calling import QUICK, call
 
 
-def test_learn_writes_a_run_and_says_what_it_learned(learned):
+def test_learn_writes_a_run_and_says_what_it_learned(learned: tuple[Path, Result]) -> None:
     run, result = learned
     assert result.exit_code == 0, result.stderr
     assert "rotations within ±" in result.stdout
@@ -40,7 +42,7 @@ def test_learn_writes_a_run_and_says_what_it_learned(learned):
 
 
 @pytest.mark.slow
-def test_learn_with_a_feature_map(some):
+def test_learn_with_a_feature_map(some: Path) -> None:
     words = ["learn", some / "few.npz", "--orbit", "rotation", "--no-baseline", "--feature-map", "framed-gradients", *QUICK]
     result = call(*words, "--out", "run")
     assert result.exit_code == 0, result.stderr
@@ -54,7 +56,7 @@ def test_learn_with_a_feature_map(some):
 
 
 @pytest.mark.slow
-def test_the_command_to_run_it_again_says_the_same(learned):
+def test_the_command_to_run_it_again_says_the_same(learned: tuple[Path, Result]) -> None:
     run, _ = learned
     config = json.loads((run / "config.json").read_text())
     again = call(*shlex.split(config["again"])[1:], "--out", "again", "--quiet")
@@ -64,7 +66,7 @@ def test_the_command_to_run_it_again_says_the_same(learned):
 
 
 @pytest.mark.slow
-def test_a_table_regression_without_baseline(some):
+def test_a_table_regression_without_baseline(some: Path) -> None:
     result = call(
         "learn",
         some / "table.csv",
@@ -91,7 +93,7 @@ def test_a_table_regression_without_baseline(some):
 
 
 @pytest.mark.slow
-def test_a_table_with_ids_words_and_columns_by_name():
+def test_a_table_with_ids_words_and_columns_by_name() -> None:
     rng = np.random.default_rng(0)
     left, right = rng.normal(50, 5, size=(2, 40))
     rows = "".join(
@@ -124,7 +126,7 @@ def test_a_table_with_ids_words_and_columns_by_name():
 
 
 @pytest.mark.slow
-def test_noise_on_standardised_columns_is_said_in_their_units(some):
+def test_noise_on_standardised_columns_is_said_in_their_units(some: Path) -> None:
     result = call("learn", some / "table.csv", "--target", "sum", "--orbit", "noise", "--no-baseline", "-q", "--out", "run")
     assert result.exit_code == 0, result.stderr
     noise = json.loads(Path("run/result.json").read_text())["learned"]["scale"]
@@ -135,7 +137,7 @@ def test_noise_on_standardised_columns_is_said_in_their_units(some):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("command", [["learn", "--no-baseline"], ["compare", "-o", "none", "-o", "rotation", "--jobs", "1"]])
-def test_pixels_beyond_their_range_are_said_once(here, command):
+def test_pixels_beyond_their_range_are_said_once(here: Any, command: list[str]) -> None:
     data = digits()
     np.savez(here / "large.npz", x=1000 * data.x_train[:30], y=data.y_train[:30])
     result = call(command[0], here / "large.npz", *command[1:], *QUICK)
@@ -144,7 +146,7 @@ def test_pixels_beyond_their_range_are_said_once(here, command):
 
 
 @pytest.mark.slow
-def test_a_lengthscale_for_each_column_where_the_evidence_asks_for_it():
+def test_a_lengthscale_for_each_column_where_the_evidence_asks_for_it() -> None:
     rng = np.random.default_rng(0)
     x = rng.normal(size=(50, 3))
     rows = "".join(f"{a},{b},{c},{np.sin(1.5 * a) + 0.05 * rng.normal()}\n" for a, b, c in x)  # of one column only
@@ -163,7 +165,7 @@ def test_a_lengthscale_for_each_column_where_the_evidence_asks_for_it():
 
 
 @pytest.mark.slow
-def test_a_table_with_missing_targets_without_its_holes(some):
+def test_a_table_with_missing_targets_without_its_holes(some: Path) -> None:
     words = ["learn", some / "holes.csv", "--target", "sum", "--drop-missing", "--task", "regression", "--no-baseline", *QUICK]
     result = call(*words, "--out", "run")
     assert result.exit_code == 0, result.stderr
@@ -174,7 +176,7 @@ def test_a_table_with_missing_targets_without_its_holes(some):
     assert len(predicted.stdout.splitlines()) == 42
 
 
-def test_test_cases_of_classes_not_trained_on_are_errors():
+def test_test_cases_of_classes_not_trained_on_are_errors() -> None:
     lines = [f"{i},{i % 7},{i % 3}" for i in range(30)]
     Path("train.csv").write_text("\n".join(["a,b,target", *lines]))
     Path("test.csv").write_text(
@@ -194,7 +196,7 @@ def test_test_cases_of_classes_not_trained_on_are_errors():
     assert note in " ".join(predicted.stderr.split())
 
 
-def test_some_of_the_data_are_of_the_same_task_as_all():
+def test_some_of_the_data_are_of_the_same_task_as_all() -> None:
     Path("some.csv").write_text("\n".join(["a,b,target", *(f"{i},{i % 7},{i % 3}" for i in range(30))]))
     result = call("learn", "some.csv", "--max-data", "5", "--no-baseline", *QUICK, "--out", "run")
     assert result.exit_code == 0, result.stderr
@@ -204,7 +206,7 @@ def test_some_of_the_data_are_of_the_same_task_as_all():
 @pytest.mark.parametrize(
     ("row", "sentence"), [("1e200,1,1", "column 'a' holds numbers so large"), ("1,1,1e200", "the targets are so large")]
 )
-def test_numbers_whose_variance_is_infinite_are_refused(row, sentence):
+def test_numbers_whose_variance_is_infinite_are_refused(row: str, sentence: str) -> None:
     Path("large.csv").write_text("\n".join(["a,b,target", *(f"{i},{i % 7},{i / 3}" for i in range(12)), row]))
     result = call("learn", "large.csv", "--no-baseline", *QUICK, "--out", "run")
     assert result.exit_code == 1
@@ -212,7 +214,7 @@ def test_numbers_whose_variance_is_infinite_are_refused(row, sentence):
     assert "warning" not in result.stderr
 
 
-def test_one_picture_that_cannot_be_read_stops_nothing_unless_asked_to():
+def test_one_picture_that_cannot_be_read_stops_nothing_unless_asked_to() -> None:
     from PIL import Image
 
     for name in "ab":
@@ -232,11 +234,13 @@ def test_one_picture_that_cannot_be_read_stops_nothing_unless_asked_to():
 
 
 @pytest.mark.parametrize(("took", "limits"), [(70.0, [70.0, 20.0]), (95.0, [70.0])])
-def test_a_limit_of_time_is_that_of_the_command(took, limits, some, monkeypatch):
+def test_a_limit_of_time_is_that_of_the_command(
+    took: float, limits: list[float], some: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """The first fit takes this long. The model without invariance has what is left, or is left out."""
     now, seen, plain = [0.0], [], InvariantGPClassifier.fit
 
-    def fit(self, *data, **options):
+    def fit(self: Any, *data: Any, **options: Any) -> InvariantGPClassifier:
         seen.append(self.max_seconds)
         now[0] += took
         return plain(self.set_params(max_seconds=None), *data, **options)

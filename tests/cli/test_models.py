@@ -5,9 +5,14 @@ from __future__ import annotations
 import re
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
+
+from orbitgp.datasets.files import Data
+from orbitgp.estimators.base import InvariantEstimator
+from orbitgp.orbits import Orbit
 
 pytest.importorskip("typer")
 
@@ -20,7 +25,7 @@ from orbitgp.orbits import Affine, Identity, Rotation
 from orbitgp.training.progress import Progress
 
 
-def test_workers_are_counted_in_models(capsys):
+def test_workers_are_counted_in_models(capsys: pytest.CaptureFixture[str]) -> None:
     """Their records come all at once when a model is done."""
     jobs = [Job("rotation", Identity(), seed, InvariantGPClassifier) for seed in (0, 1)]
     with Progress([1.0] * 3, lines=True) as bar:
@@ -33,13 +38,13 @@ def test_workers_are_counted_in_models(capsys):
     assert re.fullmatch("rotation, seed 1: 67 %, 00:00, about 00:00 left, 2 of 3 models done", second)
 
 
-def test_a_model_of_this_process_tells_how_far_it_is():
+def test_a_model_of_this_process_tells_how_far_it_is() -> None:
     rng = np.random.default_rng(0)
     x, seen = rng.normal(size=(30, 2)), []
     bar = Progress([1.0, 1.0])
 
     class Watching(Watch):
-        def __call__(self, job, record):
+        def __call__(self, job: Job, record: dict[str, float | None]) -> None:
             super().__call__(job, record)
             seen.append(bar.fraction())
 
@@ -48,12 +53,18 @@ def test_a_model_of_this_process_tells_how_far_it_is():
     assert 0 < seen[0] < seen[-1] < 0.5
 
 
-def estimate(data, orbits, workers=1, kind=InvariantGPClassifier, **settings):
+def estimate(
+    data: Data,
+    orbits: list[Orbit | str | None],
+    workers: int = 1,
+    kind: type[InvariantEstimator] = InvariantGPClassifier,
+    **settings: Any,
+) -> list[float]:
     say = Run(Path("run"), {}, quiet=False).say
     return tell_estimate(say, data, [kind(orbit, random_state=0, **settings) for orbit in orbits], workers)
 
 
-def test_long_work_is_announced(capsys):
+def test_long_work_is_announced(capsys: pytest.CaptureFixture[str]) -> None:
     few, many = load("digits", max_data=50), load("digits", max_data=600)
     assert estimate(few, [Identity()]) == pytest.approx([2.0], abs=2.0)
     assert capsys.readouterr().err == ""
@@ -70,13 +81,13 @@ def test_long_work_is_announced(capsys):
 
 
 @pytest.mark.parametrize("settings", [{"inference": "sparse"}, {"num_inducing": 20, "batch_size": 100}])
-def test_sparse_work_is_announced(settings, capsys):
+def test_sparse_work_is_announced(settings: dict[str, int | str], capsys: pytest.CaptureFixture[str]) -> None:
     (seconds,) = estimate(load("digits", max_data=600), [Rotation()], **settings)
     assert 10 < seconds < 3000
     assert "this will take about" in capsys.readouterr().err
 
 
-def test_many_rows_of_a_table_are_announced(capsys):
+def test_many_rows_of_a_table_are_announced(capsys: pytest.CaptureFixture[str]) -> None:
     """Noise has a closed form, and is learned from some of the rows: neither must hide how long it takes."""
     rng = np.random.default_rng(0)
     table = {"x": rng.normal(size=(20_000, 5)), "y": rng.normal(size=20_000), "test": None}
@@ -87,7 +98,7 @@ def test_many_rows_of_a_table_are_announced(capsys):
         assert "this will take about" in capsys.readouterr().err
 
 
-def test_what_saves_little_time_is_not_offered(capsys):
+def test_what_saves_little_time_is_not_offered(capsys: pytest.CaptureFixture[str]) -> None:
     """Most of the time of a fit of few data does not depend on their number."""
     data = load("digits", max_data=100)
     estimate(load("digits", max_data=40), [Affine()] * 5)

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from typer.testing import Result
 
 pytest.importorskip("typer")
 
@@ -16,7 +17,7 @@ from orbitgp.datasets import digits
 from tests.cli.calling import QUICK, call
 
 
-def test_predict_is_what_the_model_predicts(learned, some, here):
+def test_predict_is_what_the_model_predicts(learned: tuple[Path, Result], some: Path, here: Path) -> None:
     run, _ = learned
     x = digits().x_test[:7]
     np.save(here / "new.npy", x)
@@ -40,19 +41,21 @@ def test_predict_is_what_the_model_predicts(learned, some, here):
 
 
 @pytest.mark.parametrize("words", [["--out", "p.xlsx"], ["--out", "p"], ["--json", "--out", "p.csv"]])
-def test_predict_refuses_a_file_that_it_would_not_fill_as_named(learned, some, here, words):
+def test_predict_refuses_a_file_that_it_would_not_fill_as_named(
+    learned: tuple[Path, Result], some: Path, here: Path, words: list[str]
+) -> None:
     result = call("predict", learned[0], some / "few.npz", *words)
     assert result.exit_code == 2
     assert "json file" in " ".join(result.stderr.replace("│", "").split())
     assert list(here.iterdir()) == []
 
 
-def test_predict_writes_json_where_the_file_says_so(learned, some):
+def test_predict_writes_json_where_the_file_says_so(learned: tuple[Path, Result], some: Path) -> None:
     assert call("predict", learned[0], some / "few.npz", "--out", "p.JSON").exit_code == 0
     assert len(json.loads(Path("p.JSON").read_text())) == 50
 
 
-def test_predictions_for_a_table_with_some_targets(some, here):
+def test_predictions_for_a_table_with_some_targets(some: Path, here: Path) -> None:
     learned = call("learn", some / "table.csv", "--target", "sum", "-o", "none", "--max-steps", "5", "--out", "run")
     assert learned.exit_code == 0, learned.stderr
     new = "left,right,sum\n0.5,0.25,0.75\n0.1,0.2,\n1,0.5,2.5\n"
@@ -68,7 +71,7 @@ def test_predictions_for_a_table_with_some_targets(some, here):
     assert float(re.search(r"Root mean square error: ([0-9.]+)", result.stderr)[1]) == pytest.approx(error, rel=0.01)
 
 
-def test_arrays_of_another_shape_are_refused_where_columns_are_standardised():
+def test_arrays_of_another_shape_are_refused_where_columns_are_standardised() -> None:
     Path("some.csv").write_text("\n".join(["a,b,target", *(f"{i},{i % 7},{i / 3}" for i in range(12))]))
     assert call("learn", "some.csv", "--no-baseline", *QUICK, "--out", "run").exit_code == 0
     np.save("three.npy", np.zeros((4, 3)))
@@ -77,7 +80,7 @@ def test_arrays_of_another_shape_are_refused_where_columns_are_standardised():
     assert "the inputs in three.npy have shape (3,), but those of training (2,)." in " ".join(result.stderr.split())
 
 
-def test_predictions_of_numbers_have_no_classes_and_words_no_error():
+def test_predictions_of_numbers_have_no_classes_and_words_no_error() -> None:
     rows = [f"{i},{i % 5},{i / 7}" for i in range(12)]
     Path("t.csv").write_text("\n".join(["a,b,target", *rows]))
     assert call("learn", "t.csv", "--no-baseline", *QUICK, "--out", "run").exit_code == 0

@@ -18,12 +18,12 @@ from orbitgp.report.words import noise_in_units
 from tests.cli.calling import call
 
 
-def test_the_source_of_data_is_named_where_it_says_more():
+def test_the_source_of_data_is_named_where_it_says_more() -> None:
     assert name_and_source(SimpleNamespace(name="shapes", source="shapes")) == "shapes"
     assert name_and_source(SimpleNamespace(name="plants", source="plants.csv")) == "plants (plants.csv)"
 
 
-def test_noise_is_said_only_in_columns_that_have_a_unit():
+def test_noise_is_said_only_in_columns_that_have_a_unit() -> None:
     learned = GaussianNoise(0.2).describe()
     noted = "Columns are standardised. In their own units, the noise has a standard deviation of 2.0 in dose."
     assert noise_in_units(learned, ["dose", "site=east"], [(90.0, 10.0), (0.0, 1.0)]) == [noted]
@@ -31,7 +31,7 @@ def test_noise_is_said_only_in_columns_that_have_a_unit():
     assert noise_in_units(learned, ["dose"], ()) == []
 
 
-def test_an_end_that_the_data_do_not_limit_is_null_in_the_result(monkeypatch):
+def test_an_end_that_the_data_do_not_limit_is_null_in_the_result(monkeypatch: pytest.MonkeyPatch) -> None:
     rows = [f"{i},{i % 5},{i / 7}" for i in range(12)]
     Path("t.csv").write_text("\n".join(["a,b,target", *rows]))
     found = {"scale": (Quantity(0.01), Quantity(inf))}

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
+from typer.testing import Result
 
 typer_testing = pytest.importorskip("typer.testing")
 pytest.importorskip("matplotlib")
@@ -17,7 +19,7 @@ QUICK = ("--max-steps", "2", "--quiet", "--out", "run")
 
 
 @pytest.fixture(autouse=True)
-def here(tmp_path, monkeypatch):
+def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     rng = np.random.default_rng(0)
     wide = np.arange(24) % 2
@@ -33,17 +35,17 @@ def here(tmp_path, monkeypatch):
     np.savez("two.npz", x=np.stack([x, x], 1), y=np.where(wide, "wide", "narrow"))
 
 
-def call(*arguments: str):
+def call(*arguments: str) -> Result:
     return typer_testing.CliRunner().invoke(app, [str(a) for a in arguments])
 
 
-def found(result) -> dict:
+def found(result: Result) -> dict[str, Any]:
     assert result.exit_code == 0, result.output
     return json.loads(Path("run/result.json").read_text())
 
 
 @pytest.mark.slow
-def test_what_is_learned_is_said_in_seconds():
+def test_what_is_learned_is_said_in_seconds() -> None:
     result = found(call("learn", "signals.csv", "--signal", "--interval", "0.01s", "--no-baseline", *QUICK))
     assert result["units"] == {"shift": "s"}
     assert "shifts within ±0.0" in result["summary"]
@@ -53,19 +55,19 @@ def test_what_is_learned_is_said_in_seconds():
 
 
 @pytest.mark.slow
-def test_compare_has_orbits_for_signals():
+def test_compare_has_orbits_for_signals() -> None:
     result = found(call("compare", "signals.csv", "--signal", "--jobs", "1", "--refine-seconds", "0", *QUICK))
     assert {row["orbit"] for row in result["comparison"]["rows"]} == {"none", "timeshift", "timewarp", "gain*offset"}
 
 
 @pytest.mark.slow
-def test_the_tsv_of_the_archive_has_its_class_first_and_its_test_set_beside_it():
+def test_the_tsv_of_the_archive_has_its_class_first_and_its_test_set_beside_it() -> None:
     words = ("learn", "bumps_TRAIN.tsv", "--signal", "--orbit", "none", "--feature-map", "shapes", "--no-baseline", *QUICK)
     assert found(call(*words))["test"]["count"] == 24
 
 
 @pytest.mark.slow
-def test_two_channels():
+def test_two_channels() -> None:
     words = ("learn", "two.npz", "--signal", "--orbit", "timewarp*gain", "--interval", "2 nm", "--no-baseline", *QUICK)
     result = found(call(*words))
     assert result["units"] == {"amplitude": "nm", "smoothness": "nm", "gain": "×"}
@@ -77,7 +79,7 @@ def test_two_channels():
 
 
 @pytest.mark.slow
-def test_rows_with_several_channels():
+def test_rows_with_several_channels() -> None:
     result = found(call("learn", "signals.csv", "--signal-shape", "2x10", "--orbit", "timeshift", "--no-baseline", *QUICK))
     assert "--signal-shape 2x10" in result["again"]
 
@@ -93,7 +95,7 @@ def test_rows_with_several_channels():
         (("--signal-shape", "3x7"), "--signal-shape 3x7 has 21 samples, but rows of signals.csv have 20."),
     ],
 )
-def test_errors_are_one_sentence(words, sentence):
+def test_errors_are_one_sentence(words: tuple[str, ...], sentence: str) -> None:
     result = call("learn", "signals.csv", *words, *QUICK)
     assert result.exit_code != 0
     assert sentence in " ".join(result.output.replace("│", " ").split())

@@ -33,7 +33,8 @@ def test_nine_models_and_a_worker_killed_on_the_way(client: Any) -> None:
     data = digits()
     x, y = data.x_train[:40], data.y_train[:40]
     here = compare(x, y, n_jobs=1, **FEW)
-    killed, done = [], []
+    killed: list[int] = []
+    done: list[Any] = []
 
     def watch(job: Any, record: Any) -> None:
         if record is None:

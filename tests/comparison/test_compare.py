@@ -3,13 +3,18 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 import torch
 from gpytorch.kernels import MaternKernel, RBFKernel
+from pandas import DataFrame
 
 import orbitgp
+from orbitgp import Comparison
 from orbitgp.comparison import compare
 from orbitgp.likelihoods import StudentT
 from orbitgp.orbits import GaussianNoise, Identity, Permutation
@@ -22,7 +27,7 @@ def fixed_rbf(lengthscale: float) -> RBFKernel:
 
 
 @pytest.fixture(scope="module")
-def symmetric():
+def symmetric() -> tuple[np.ndarray, np.ndarray]:
     """Inputs of which the order does not matter."""
     rng = np.random.default_rng(0)
     x = rng.uniform(-2, 2, (40, 2))
@@ -36,7 +41,9 @@ QUICK = {"num_inducing": 16, "max_steps": 40, "inference": "sparse"}
 
 
 @pytest.fixture(scope="module")
-def compared(symmetric):
+def compared(
+    symmetric: tuple[np.ndarray, np.ndarray],
+) -> tuple[int, Comparison] | tuple[Comparison, list[tuple[str, dict[str, Any] | None]]]:
     told = []
     result = orbitgp.compare(
         *symmetric,
@@ -49,12 +56,12 @@ def compared(symmetric):
 
 
 @pytest.fixture(scope="module")
-def exact(symmetric):
+def exact(symmetric: tuple[np.ndarray, np.ndarray]) -> Comparison:
     return orbitgp.compare(*symmetric, ["none", "swap(0, 1)"])
 
 
 @pytest.mark.slow
-def test_exact_models_settle_it_at_once(exact):
+def test_exact_models_settle_it_at_once(exact: Any) -> None:
     assert exact.settled
     assert exact.verdict.startswith("The data support swap(0,1): +17 nats over no invariance")
     assert [(row.models, row.inference) for row in exact.rows] == [(1, "exact")] * 2
@@ -62,7 +69,9 @@ def test_exact_models_settle_it_at_once(exact):
 
 @pytest.mark.slow
 class TestCompare:
-    def test_more_inducing_points_settle_what_few_cannot(self, symmetric, compared, exact):
+    def test_more_inducing_points_settle_what_few_cannot(
+        self, symmetric: tuple[np.ndarray, np.ndarray], compared: Any, exact: Any
+    ) -> None:
         few, told = compared
         assert not few.settled
         assert sum(record is None for _, record in told) == 2
@@ -78,7 +87,7 @@ class TestCompare:
             assert row.low <= truth + 0.1
             assert row.high is None or truth <= row.high
 
-    def test_it_prints_converts_and_plots(self, compared):
+    def test_it_prints_converts_and_plots(self, compared: Any) -> None:
         result, _ = compared
         assert result.verdict in str(result).replace("\n", " ")
         assert json.loads(json.dumps(result.to_dict()))["best"] == result.best
@@ -87,19 +96,19 @@ class TestCompare:
         axes = result.plot()
         assert [label.get_text() for label in axes.get_yticklabels()] == [row.orbit for row in result.rows]
 
-    def test_pandas(self, compared):
+    def test_pandas(self, compared: Any) -> None:
         pytest.importorskip("pandas")
         result, _ = compared
         frame = result.to_pandas()
         assert list(frame.index) == [row.orbit for row in result.rows]
         assert frame.loc["none", "behind"] == pytest.approx({row.orbit: row.behind for row in result.rows}["none"])
 
-    def test_without_pandas_a_sentence(self, compared, monkeypatch):
+    def test_without_pandas_a_sentence(self, compared: Any, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setitem(__import__("sys").modules, "pandas", None)
         with pytest.raises(ImportError, match="pip install pandas"):
             compared[0].to_pandas()
 
-    def test_several_processes_give_the_same(self, symmetric, compared):
+    def test_several_processes_give_the_same(self, symmetric: tuple[np.ndarray, np.ndarray], compared: Any) -> None:
         result, _ = compared
         told = []
         parallel = compare(
@@ -127,17 +136,19 @@ class TestCompare:
             (["none", 3], "an orbit is|orbits"),
         ],
     )
-    def test_bad_orbits(self, symmetric, orbits, sentence):
+    def test_bad_orbits(
+        self, symmetric: tuple[np.ndarray, np.ndarray], orbits: list[int | str | None] | str, sentence: str
+    ) -> None:
         with pytest.raises((ValueError, TypeError), match=sentence):
             compare(*symmetric, orbits, **QUICK)
 
-    def test_bad_settings(self, symmetric):
+    def test_bad_settings(self, symmetric: tuple[np.ndarray, np.ndarray]) -> None:
         with pytest.raises(ValueError, match="n_jobs must be a number of models"):
             compare(*symmetric, ["none", "noise"], n_jobs=0)
         with pytest.raises((ValueError, TypeError), match="task"):
             compare(*symmetric, ["none", "noise"], task="ranking")
 
-    def test_orbits_as_objects_have_names(self):
+    def test_orbits_as_objects_have_names(self) -> None:
         from orbitgp.comparison.compare import named_orbits
 
         named = named_orbits([None, GaussianNoise(0.3), "flip * rotation"], (8, 8))
@@ -149,10 +160,12 @@ class TestKeep:
     """Models that are done are taken again by the same call, and by no other."""
 
     @pytest.fixture
-    def again(self, symmetric, tmp_path):
+    def again(self, symmetric: tuple[np.ndarray, np.ndarray], tmp_path: Path) -> Callable[..., Any]:
         """How many models a comparison trains, given what comparisons before it have kept."""
 
-        def compared(x=symmetric[0], y=symmetric[1], **settings):
+        def compared(
+            x: DataFrame | np.ndarray = symmetric[0], y: np.ndarray = symmetric[1], **settings: Any
+        ) -> tuple[int, Comparison]:
             steps = []
             watch = lambda job, record: steps.append(record is None or job.name)  # noqa: E731
             limits = {"max_steps": 3, "refine_seconds": 0.0, "keep": tmp_path / "new" / "folder", "watch": watch}
@@ -172,7 +185,9 @@ class TestKeep:
         ],
         ids=["likelihood", "kernel", "lengthscale", "feature map", "steps"],
     )
-    def test_other_settings_are_trained_anew(self, again, one, other):
+    def test_other_settings_are_trained_anew(
+        self, again: Callable[..., Any], one: dict[str, torch.nn.Module | int], other: dict[str, torch.nn.Module | int]
+    ) -> None:
         first, before = again(**one)
         assert first == 2
         assert again(**other)[0] == 2
@@ -180,15 +195,17 @@ class TestKeep:
         assert repeated == 0
         assert [row.evidence for row in after.rows] == [row.evidence for row in before.rows]
 
-    def test_other_data_are_trained_anew(self, again, symmetric):
+    def test_other_data_are_trained_anew(self, again: Callable[..., Any], symmetric: tuple[np.ndarray, np.ndarray]) -> None:
         x, y = symmetric
         assert [again(x, y)[0], again(x, y + 1.0)[0], again(x.astype(np.float32), y)[0], again(x, y)[0]] == [2, 2, 2, 0]
 
-    def test_data_frames_and_labels_that_are_objects(self, again, symmetric):
+    def test_data_frames_and_labels_that_are_objects(
+        self, again: Callable[..., Any], symmetric: tuple[np.ndarray, np.ndarray]
+    ) -> None:
         pandas = pytest.importorskip("pandas")
         frame = pandas.DataFrame(symmetric[0], columns=["a", "b"])
 
-        def labels(first):  # new strings each time
+        def labels(first: str) -> np.ndarray:  # new strings each time
             return np.array([f"class {int(value > 0)}" if i else first for i, value in enumerate(symmetric[1])], dtype=object)
 
         trained = [again(frame, labels(first))[0] for first in ("class 0", "class 0", "class 1")]
@@ -196,14 +213,14 @@ class TestKeep:
         assert again(frame.rename(columns={"a": "z"}), labels("class 0"))[0] == 2
 
 
-def test_images_with_channels_last():
+def test_images_with_channels_last() -> None:
     images = np.random.default_rng(0).random((16, 6, 6, 3)) * (np.arange(6) % 5 > 0)[:, None, None]
     labels, limits = np.arange(16) % 2, {"max_steps": 3, "num_samples": 4, "refine_seconds": 0.0}
     tables = [compare(x, labels, ["none", "rotate90*rotation"], **limits) for x in (images, np.moveaxis(images, -1, 1))]
     assert [row.evidence for row in tables[0].rows] == [row.evidence for row in tables[1].rows]
 
 
-def test_orbits_name_the_columns_of_a_data_frame(symmetric):
+def test_orbits_name_the_columns_of_a_data_frame(symmetric: tuple[np.ndarray, np.ndarray]) -> None:
     pandas = pytest.importorskip("pandas")
     x, y = symmetric
     names = [f"c{i}" for i in range(x.shape[1])]
@@ -212,7 +229,9 @@ def test_orbits_name_the_columns_of_a_data_frame(symmetric):
     assert found.models["swap(c0,c1)"].orbit_.describe().title == "Permutation of c0 and c1"
 
 
-def test_columns_get_lengthscales_once_for_all_orbits_and_the_plain_model_is_not_trained_twice(symmetric):
+def test_columns_get_lengthscales_once_for_all_orbits_and_the_plain_model_is_not_trained_twice(
+    symmetric: tuple[np.ndarray, np.ndarray],
+) -> None:
     done = []
     watch = lambda job, record: done.append((job.name, job.settings["ard"])) if record is None else None  # noqa: E731
     limits = {"max_steps": 3, "refine_seconds": 0.0, "ard": "auto"}
@@ -223,7 +242,7 @@ def test_columns_get_lengthscales_once_for_all_orbits_and_the_plain_model_is_not
     assert decided == {found.models["none"].ard_}
 
 
-def test_bounds_of_exact_inference_are_said_and_no_others(symmetric, compared):
+def test_bounds_of_exact_inference_are_said_and_no_others(symmetric: tuple[np.ndarray, np.ndarray], compared: Any) -> None:
     x, y = symmetric
     limits = {"max_steps": 3, "refine_seconds": 0.0}
     by_bound = compare(x, y, ["none", "swap(0, 1)"], likelihood="student-t", **limits)

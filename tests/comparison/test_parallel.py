@@ -8,6 +8,7 @@ import time
 from collections.abc import Callable
 from multiprocessing.process import BaseProcess
 from pathlib import Path
+from typing import Any
 
 import joblib
 import numpy as np
@@ -26,21 +27,21 @@ pytestmark = pytest.mark.slow  # every worker process imports torch, which takes
 
 
 @pytest.mark.parametrize("n_jobs", [None, 1, 2])
-def test_each_result_has_the_number_of_its_item(n_jobs):
+def test_each_result_has_the_number_of_its_item(n_jobs: int | None) -> None:
     assert dict(as_done(task, [1, 2, 3], n_jobs)) == {0: 11, 1: 12, 2: 13}
 
 
-def test_one_job_runs_here_and_several_do_not():
+def test_one_job_runs_here_and_several_do_not() -> None:
     assert dict(as_done(task, ["pid", "pid"], 1)) == {0: os.getpid(), 1: os.getpid()}
     assert os.getpid() not in dict(as_done(task, ["pid", "pid"], 2)).values()
 
 
-def test_joblib_says_how_many_where_nobody_else_does():
+def test_joblib_says_how_many_where_nobody_else_does() -> None:
     with joblib.parallel_config("loky", n_jobs=2):
         assert os.getpid() not in dict(as_done(task, ["pid", "pid"])).values()
 
 
-def test_an_engine_that_gives_all_results_at_the_end():
+def test_an_engine_that_gives_all_results_at_the_end() -> None:
     class AtTheEnd(ThreadingBackend):
         supports_return_generator = False
 
@@ -49,26 +50,26 @@ def test_an_engine_that_gives_all_results_at_the_end():
         assert dict(as_done(task, [1, 2, 3], 2)) == {0: 11, 1: 12, 2: 13}
 
 
-def test_workers_share_the_threads_of_this_process(monkeypatch):
+def test_workers_share_the_threads_of_this_process(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(torch, "get_num_threads", lambda: 6)
     assert dict(as_done(task, ["threads", "threads"], 2)) == {0: 3, 1: 3}
     monkeypatch.setattr(torch, "get_num_threads", lambda: 1)
     assert dict(as_done(task, ["threads", "threads"], 2)) == {0: 1, 1: 1}
 
 
-def test_an_error_of_a_worker_arrives_as_it_is():
+def test_an_error_of_a_worker_arrives_as_it_is() -> None:
     with pytest.raises(ValueError, match="this cannot be"):
         list(as_done(task, [1, "fail"], 2))
 
 
-def test_one_that_is_killed_is_noticed_and_ends_the_others(tmp_path):
+def test_one_that_is_killed_is_noticed_and_ends_the_others(tmp_path: Path) -> None:
     begin = time.monotonic()
     with pytest.raises(RuntimeError, match=r"^a worker process was killed, perhaps for want of memory: [^\n]*\.$"):
         list(as_done(task, [1, "sleep once", "die once", 2], 2, folder=str(tmp_path)))
     assert time.monotonic() - begin < 300  # the other one would have slept for 600
 
 
-def test_large_data_reach_the_workers():
+def test_large_data_reach_the_workers() -> None:
     """joblib hands arrays of more than a megabyte over as read-only files."""
     rng = np.random.default_rng(0)
     x, y = rng.normal(size=(300, 500)), rng.normal(size=300)
@@ -78,7 +79,7 @@ def test_large_data_reach_the_workers():
     assert [t.evidence for t in there] == pytest.approx([t.evidence for t in here], rel=1e-5)
 
 
-def test_workers_end_with_a_parent_that_is_killed(tmp_path):
+def test_workers_end_with_a_parent_that_is_killed(tmp_path: Path) -> None:
     parent = new_process.start(work_in_a_fork, str(tmp_path))
     pids = begun(tmp_path, 1, parent)
     parent.kill()
@@ -86,7 +87,7 @@ def test_workers_end_with_a_parent_that_is_killed(tmp_path):
     wait_until(lambda: not any(map(alive, pids)), 30)
 
 
-def test_ctrl_c_in_a_terminal_ends_all_workers(tmp_path):
+def test_ctrl_c_in_a_terminal_ends_all_workers(tmp_path: Path) -> None:
     """It reaches the workers, too."""
     said = tmp_path / "stderr"
     parent = new_process.start(two_sleep, str(tmp_path), str(said))
@@ -115,12 +116,12 @@ def wait_until(holds: Callable[[], bool], seconds: float) -> None:
         time.sleep(0.05)
 
 
-def test_ctrl_c_ends_a_comparison_at_once(caplog):
+def test_ctrl_c_ends_a_comparison_at_once(caplog: pytest.LogCaptureFixture) -> None:
     """A model that is not complete is of no use to it."""
     before = signal.signal(signal.SIGINT, signal.default_int_handler)
     records = []
 
-    def watch(job, record):
+    def watch(job: Any, record: Any) -> None:
         records.append(record)
         signal.raise_signal(signal.SIGINT)
 

@@ -11,7 +11,7 @@ from orbitgp.comparison.symmetry import default_generators, joined, likely_gener
 from orbitgp.orbits import Permutation, SignChange
 
 
-def target(planted, rows=70, seed=0):
+def target(planted: str, rows: int = 70, seed: int = 0) -> tuple[np.ndarray, np.ndarray]:
     rng = np.random.default_rng(seed)
     X = rng.normal(size=(rows, 3))
     a, b, c = X.T
@@ -25,7 +25,7 @@ def target(planted, rows=70, seed=0):
 
 
 @pytest.mark.parametrize(("planted", "true"), [("none", set()), ("swap", {"swap(0, 1)"}), ("sign", {"sign(0)"})])
-def test_planted_symmetries_are_found_and_others_are_not(planted, true):
+def test_planted_symmetries_are_found_and_others_are_not(planted: str, true: set[str]) -> None:
     X, y = target(planted)
     found = orbitgp.find_symmetry(X, y, ["swap(0, 1)", "swap(1, 2)", "sign(0)", "sign(1)"])
     assert set(found.holds) == true
@@ -39,14 +39,14 @@ def test_planted_symmetries_are_found_and_others_are_not(planted, true):
     assert f"What holds: {', '.join(true) or 'nothing'}." in str(found)
 
 
-def test_few_data_cannot_tell():
+def test_few_data_cannot_tell() -> None:
     X, y = target("swap", rows=12)
     found = orbitgp.find_symmetry(X, y, ["swap(0, 1)"])
     assert found.unknown == ["swap(0, 1)"]
     assert type(found.orbit).__name__ == "Identity"
 
 
-def test_generators_are_joined_into_the_group_that_they_generate():
+def test_generators_are_joined_into_the_group_that_they_generate() -> None:
     swaps = [Permutation.swap(0, 1), Permutation.swap(1, 3)]
     three = joined(swaps)
     assert three.size == 6
@@ -61,7 +61,7 @@ def test_generators_are_joined_into_the_group_that_they_generate():
     assert {"cyclic(4)", "blocks(2, 2)"} < set(default_generators(range(4)))
 
 
-def test_bad_input_in_one_sentence():
+def test_bad_input_in_one_sentence() -> None:
     X, y = target("none", rows=20)
     with pytest.raises(ValueError, match="takes a table"):
         orbitgp.find_symmetry(X[:, None], y)
@@ -69,7 +69,7 @@ def test_bad_input_in_one_sentence():
         orbitgp.find_symmetry(X, y, ["noise"])
 
 
-def test_generators_of_five_columns_are_of_two_and_three_columns_and_of_all():
+def test_generators_of_five_columns_are_of_two_and_three_columns_and_of_all() -> None:
     found = default_generators(list("abcd"))
     assert found[:6] == [f"swap({a!r}, {b!r})" for a, b in ("ab", "ac", "ad", "bc", "bd", "cd")]
     assert found[6:10] == [f"sign({a!r})" for a in "abcd"]
@@ -77,7 +77,7 @@ def test_generators_of_five_columns_are_of_two_and_three_columns_and_of_all():
     assert found[14:] == ["cyclic(4)", "blocks(2, 2)"]
 
 
-def test_likely_generators_exchange_columns_that_look_alike():
+def test_likely_generators_exchange_columns_that_look_alike() -> None:
     """Two columns are alike, a third is one of their signs' mirror images, one is symmetric, and one has three values."""
     rng = np.random.default_rng(0)
     skewed = rng.exponential(size=(200, 2))
@@ -90,6 +90,6 @@ def test_likely_generators_exchange_columns_that_look_alike():
     assert likely_generators(np.column_stack([three[:, 0], three[:, 0] + 0.5])) == []
 
 
-def test_only_the_likeliest_generators_are_tried():
+def test_only_the_likeliest_generators_are_tried() -> None:
     x = np.random.default_rng(0).normal(size=(300, 6))
     assert len(likely_generators(x)) == 4

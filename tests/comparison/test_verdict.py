@@ -16,7 +16,7 @@ def point(name: str, value: float) -> Standing:
     return Standing(name, value, value, value)
 
 
-def test_more_is_needed_of_an_orbit_that_learned_more_and_where_more_were_tried():
+def test_more_is_needed_of_an_orbit_that_learned_more_and_where_more_were_tried() -> None:
     """Half a chi-squared variable of six degrees of freedom exceeds 6.3 nats in one case of twenty (tables of scipy)."""
     made = [Standing("a", 106.4, 106.4, 106.4, learned=6), point("b", 100.0)]
     assert len(leaders(made)[0]) == 2
@@ -25,7 +25,7 @@ def test_more_is_needed_of_an_orbit_that_learned_more_and_where_more_were_tried(
     assert Difference(point("a", nats_needed(0, tried=1) + 0.01), point("b", 0.0)).certain  # of a single orbit
 
 
-def test_intervals_that_do_not_overlap_are_certain():
+def test_intervals_that_do_not_overlap_are_certain() -> None:
     made = [Standing("a", 100.0, 99.0, inf), Standing("b", 80.0, 79.0, 98.9)]
     assert leaders(made)[0] == made[:1]
     assert verdict(made) == ["The data support a: +20 (at least +0) nats over b."]
@@ -40,12 +40,12 @@ def test_intervals_that_do_not_overlap_are_certain():
         [point("a", 100.0), point("b", 97.5)],  # next to nothing
     ],
 )
-def test_others_are_not(made):
+def test_others_are_not(made: list[Standing]) -> None:
     assert [s.name for s in leaders(made)[0]] == ["a", "b"]
     assert verdict(made)[0] == "Cannot tell a and b apart."
 
 
-def test_the_rule_against_draws_from_the_intervals():
+def test_the_rule_against_draws_from_the_intervals() -> None:
     """Whenever it is certain, no evidence within the intervals makes the other one better."""
     rng = np.random.default_rng(0)
     for _ in range(200):
@@ -57,7 +57,7 @@ def test_the_rule_against_draws_from_the_intervals():
         assert len(first) == 2 or np.all(draws[0] > draws[1])
 
 
-def test_words():
+def test_words() -> None:
     made = [point("a", 100.0), Standing("b", 98.0, 97.0, 140.0, "a loose bound", "512 inducing points"), point("c", 10.0)]
     sentences = verdict(made, plain="c")
     assert sentences[0] == "Cannot tell a and b apart."

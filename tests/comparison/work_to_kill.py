@@ -7,6 +7,7 @@ import os
 import signal
 import time
 from pathlib import Path
+from typing import Any
 
 import torch
 from tqdm import tqdm
@@ -14,7 +15,7 @@ from tqdm import tqdm
 from orbitgp.comparison.parallel import _work, as_done
 
 
-def task(job, folder=""):
+def task(job: Any, folder: str = "") -> Any:
     """Does what its job says."""
     if job == "die once" and first(folder, "died"):
         while not Path(folder, "slept").exists():

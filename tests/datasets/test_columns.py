@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+from typing import Any
+
 import numpy as np
 import pytest
 from sklearn.base import clone
@@ -17,7 +20,7 @@ pandas = pytest.importorskip("pandas")
 GAPS = pytest.mark.filterwarnings("ignore:column '.*' has no value")
 
 
-def frame_of(rows=40, seed=0):
+def frame_of(rows: int = 40, seed: int = 0) -> tuple[Any, Any]:
     rng = np.random.default_rng(seed)
     frame = pandas.DataFrame(
         {
@@ -33,7 +36,7 @@ def frame_of(rows=40, seed=0):
     return frame, y.to_numpy()
 
 
-def by_scikit_learn():
+def by_scikit_learn() -> Any:
     numbers = make_pipeline(SimpleImputer(strategy="median"), StandardScaler())
     words = make_pipeline(SimpleImputer(strategy="most_frequent"), OneHotEncoder(sparse_output=False))
     return make_column_transformer(
@@ -44,7 +47,7 @@ def by_scikit_learn():
     )
 
 
-def test_inputs_and_predictions_are_those_of_scikit_learns_transformers():
+def test_inputs_and_predictions_are_those_of_scikit_learns_transformers() -> None:
     frame, y = frame_of()
     with pytest.warns(UserWarning, match="column '.*' has no value") as caught:
         model = InvariantGPRegressor(random_state=0).fit(frame, y)
@@ -61,7 +64,7 @@ def test_inputs_and_predictions_are_those_of_scikit_learns_transformers():
 
 
 @GAPS
-def test_a_saved_model_takes_data_frames_and_warns_of_what_is_new(tmp_path):
+def test_a_saved_model_takes_data_frames_and_warns_of_what_is_new(tmp_path: Path) -> None:
     frame, y = frame_of()
     model = InvariantGPClassifier(random_state=0, max_steps=5).fit(frame, np.where(y > 0.5, "high", "low"))
     model.save(tmp_path / "model.safetensors")
@@ -81,7 +84,7 @@ def test_a_saved_model_takes_data_frames_and_warns_of_what_is_new(tmp_path):
     assert again.columns_ is None
 
 
-def test_numbers_alone_stay_as_they_are():
+def test_numbers_alone_stay_as_they_are() -> None:
     rng = np.random.default_rng(0)
     frame = pandas.DataFrame(rng.normal(3, 2, size=(30, 2)), columns=["a", "chunks"])
     model = InvariantGPRegressor(random_state=0, max_steps=3).fit(frame, frame["a"])
@@ -91,7 +94,7 @@ def test_numbers_alone_stay_as_they_are():
 
 
 @GAPS
-def test_orbits_and_noise_by_column():
+def test_orbits_and_noise_by_column() -> None:
     frame, y = frame_of()
     frame["twin"] = frame["dose"].sample(frac=1, random_state=0).to_numpy()
     frame["same"] = 7.0
@@ -110,7 +113,7 @@ def test_orbits_and_noise_by_column():
     assert shifted.columns_.scales is None  # its samples are of one kind
 
 
-def test_columns_that_cannot_be_inputs():
+def test_columns_that_cannot_be_inputs() -> None:
     frame, y = frame_of(30)
     with pytest.raises(ValueError, match=r"column 'name' of X holds 30 different words, such as 'n0': .*X.drop"):
         InvariantGPRegressor().fit(frame.assign(name=[f"n{i}" for i in range(30)]), y)

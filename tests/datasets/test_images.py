@@ -13,6 +13,7 @@ from dataclasses import dataclass, field, replace
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from threading import Thread
+from typing import Any
 
 import jaxtyping
 import numpy as np
@@ -71,7 +72,7 @@ def known(files: dict[str, bytes], monkeypatch: pytest.MonkeyPatch) -> dict[str,
 class TestMnist:
     @pytest.mark.parametrize("where", ["", "mnist"])
     @pytest.mark.parametrize("how", ["argument", "environment", "cache"])
-    def test_found_in_every_place(self, tmp_path, monkeypatch, where, how):
+    def test_found_in_every_place(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, where: str, how: str) -> None:
         root = tmp_path / "cache" / "orbitgp" if how == "cache" else tmp_path / "data"
         files = known(tiny_mnist(), monkeypatch)
         write(root / where, files)
@@ -90,13 +91,13 @@ class TestMnist:
         assert data.x_train.min() == 0.0
         assert data.name == "MNIST"
 
-    def test_fashion_does_not_take_mnist_for_itself(self, tmp_path, monkeypatch):
+    def test_fashion_does_not_take_mnist_for_itself(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         write(tmp_path, known(tiny_mnist(), monkeypatch))
         assert len(datasets.mnist(root=tmp_path).y_test) == 10
         with pytest.raises(DatasetError, match="of Fashion-MNIST, with the published checksum, is neither in"):
             datasets.fashion_mnist(root=tmp_path, download=False)
 
-    def test_missing_or_changed_without_download(self, tmp_path, monkeypatch):
+    def test_missing_or_changed_without_download(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         message = r"train-images-idx3-ubyte.gz of MNIST, with .*, is neither in .* nor in .*ORBITGP_DATA"
         with pytest.raises(DatasetError, match=message):
             datasets.mnist(root=tmp_path, download=False)
@@ -108,7 +109,7 @@ class TestMnist:
 
 
 @pytest.fixture
-def unchecked(monkeypatch) -> None:
+def unchecked(monkeypatch: pytest.MonkeyPatch) -> None:
     """Shapes and types go unchecked, as they do for a user, so that our own sentence is what a wrong one meets."""
     monkeypatch.setattr(jaxtyping.config, "jaxtyping_disable", True)
 
@@ -168,30 +169,30 @@ class TestDownload:
         return {entry.name for entry in path.parent.iterdir()}
 
     @pytest.mark.parametrize("algorithm", ["sha256", "md5"])
-    def test_whole(self, server, path, algorithm):
+    def test_whole(self, server: Any, path: Any, algorithm: str) -> None:
         fetch([server.url], path, self.checksum(server, algorithm))
         assert path.read_bytes() == server.content
         assert self.folder(path) == {"file"}
         assert server.requests == 1
 
-    def test_broken_transfer_goes_to_the_next_mirror(self, server, path):
+    def test_broken_transfer_goes_to_the_next_mirror(self, server: Any, path: Any) -> None:
         server.allowances = [300_000]
         fetch([server.url, server.url], path, self.checksum(server))
         assert path.read_bytes() == server.content
         assert self.folder(path) == {"file"}
 
-    def test_broken_transfer_leaves_nothing(self, server, path):
+    def test_broken_transfer_leaves_nothing(self, server: Any, path: Any) -> None:
         server.allowances = [1000]
         with pytest.raises(DatasetError, match=r"cannot download file .* broke off .*: try again, or put the file in"):
             fetch([server.url], path, self.checksum(server))
         assert self.folder(path) == set()
 
-    def test_wrong_checksum_leaves_nothing(self, server, path):
+    def test_wrong_checksum_leaves_nothing(self, server: Any, path: Any) -> None:
         with pytest.raises(DatasetError, match="another checksum"):
             fetch([server.url], path, "sha256:" + "0" * 64)
         assert self.folder(path) == set()
 
-    def test_truncation_that_the_server_hides_fails_the_checksum(self, server, path):
+    def test_truncation_that_the_server_hides_fails_the_checksum(self, server: Any, path: Any) -> None:
         server.declare_length = False
         server.allowances = [1000] * 10
         with pytest.raises(DatasetError, match="another checksum"):
@@ -199,32 +200,36 @@ class TestDownload:
         assert self.folder(path) == set()
 
     @pytest.mark.parametrize("status", [404, 403, 500])
-    def test_refusal_goes_to_the_next_mirror(self, server, path, status):
+    def test_refusal_goes_to_the_next_mirror(self, server: Any, path: Any, status: int) -> None:
         server.status = status
         with pytest.raises(DatasetError, match=rf"{server.url}: the server answered {status} .*; .*/2: the server"):
             fetch([server.url, server.url + "/2"], path, self.checksum(server))
         assert server.requests == 2
         assert self.folder(path) == set()
 
-    def test_nobody_there(self, server, path):
+    def test_nobody_there(self, server: Any, path: Any) -> None:
         with pytest.raises(DatasetError, match="no connection"):
             fetch(["http://127.0.0.1:1/file"], path, self.checksum(server))
         fetch(["http://127.0.0.1:1/file", server.url], path, self.checksum(server))
         assert path.read_bytes() == server.content
 
-    def test_without_pooch_one_sentence_and_files_that_are_there_are_read(self, path, tmp_path, monkeypatch):
+    def test_without_pooch_one_sentence_and_files_that_are_there_are_read(
+        self, path: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
         monkeypatch.setitem(sys.modules, "pooch", None)
         with pytest.raises(DatasetError, match="needs the package pooch: pip install pooch, or put the file in"):
             fetch(["http://127.0.0.1:1/file"], path, "sha256:")
         write(tmp_path, known(tiny_mnist(), monkeypatch))
         assert len(datasets.mnist(tmp_path).x_test) == 10
 
-    def test_unwritable_folder(self, server, tmp_path):
+    def test_unwritable_folder(self, server: Any, tmp_path: Path) -> None:
         (tmp_path / "occupied").write_text("a file")
         with pytest.raises(DatasetError, match="choose another folder"):
             fetch([server.url], tmp_path / "occupied" / "file", self.checksum(server))
 
-    def test_missing_file_is_fetched_into_its_folder(self, server, tmp_path, monkeypatch):
+    def test_missing_file_is_fetched_into_its_folder(
+        self, server: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
         files = known(tiny_mnist(), monkeypatch)
         images, _ = NAMES["test"]
         server.content = files.pop(images)
@@ -238,7 +243,7 @@ class TestDownload:
 
 
 class TestDigits:
-    def test_split_is_a_stratified_partition(self):
+    def test_split_is_a_stratified_partition(self) -> None:
         from sklearn.datasets import load_digits
 
         data = datasets.digits(test_fraction=0.3)
@@ -255,13 +260,13 @@ class TestDigits:
         originals = {bytes(row): label for row, label in zip((raw.data / 16).astype(np.float32), raw.target, strict=True)}
         assert all(originals[bytes(row)] == label for row, label in zip(both, [*data.y_train, *data.y_test], strict=True))
 
-    def test_split_is_fixed(self):
+    def test_split_is_fixed(self) -> None:
         one, two, other = datasets.digits(), datasets.digits(), datasets.digits(seed=1)
         np.testing.assert_array_equal(one.x_test, two.x_test)
         assert not np.array_equal(one.x_test, other.x_test)
 
     @pytest.mark.parametrize("fraction", [-0.1, 1.0, float("nan")])
-    def test_bad_fraction(self, fraction):
+    def test_bad_fraction(self, fraction: float) -> None:
         with pytest.raises(ValueError, match="test_fraction"):
             datasets.digits(fraction)
 
@@ -278,18 +283,18 @@ def smooth_images(count: int, height: int, width: int) -> np.ndarray:
 
 class TestRotate:
     @pytest.mark.parametrize("shape", [(7, 10), (28, 28)])
-    def test_zero_is_the_identity_exactly(self, shape):
+    def test_zero_is_the_identity_exactly(self, shape: tuple[int, int]) -> None:
         images = np.random.default_rng(0).random((3, *shape), dtype=np.float32)
         np.testing.assert_array_equal(datasets.rotate(images, 0.0)[0], images)
 
     @pytest.mark.parametrize("side", [7, 8])
     @pytest.mark.parametrize("quarter", [-1, 1, 2])
-    def test_quarter_turns_are_those_of_numpy(self, side, quarter):
+    def test_quarter_turns_are_those_of_numpy(self, side: int, quarter: int) -> None:
         images = np.random.default_rng(0).random((2, side, side), dtype=np.float32)
         turned = datasets.rotate_by(images, np.full(2, 90.0 * quarter))
         np.testing.assert_allclose(turned, np.rot90(images, quarter, axes=(1, 2)), atol=1e-6)
 
-    def test_agrees_with_grid_sample(self):
+    def test_agrees_with_grid_sample(self) -> None:
         images = np.random.default_rng(0).random((4, 28, 28), dtype=np.float32)
         degrees = np.array([17.0, -33.0, 128.0, -170.0])
         ours = datasets.rotate_by(images, degrees)
@@ -299,13 +304,13 @@ class TestRotate:
         theirs = F.grid_sample(torch.from_numpy(images).double()[:, None], grid, align_corners=False)[:, 0]
         np.testing.assert_allclose(ours, theirs, atol=1e-6)
 
-    def test_oblong_images_keep_their_shape(self):
+    def test_oblong_images_keep_their_shape(self) -> None:
         """A blob turned by 90° about the centre of a 28x40 image is the same blob, not one stretched by 40/28."""
         images = smooth_images(3, 28, 40)
         square = datasets.rotate_by(images, np.full(3, 90.0))[:, :, 6:34]
         np.testing.assert_allclose(square, np.rot90(images[:, :, 6:34], axes=(1, 2)), atol=1e-5)
 
-    def test_angles_are_uniform_in_range_and_fixed_by_the_seed(self):
+    def test_angles_are_uniform_in_range_and_fixed_by_the_seed(self) -> None:
         images = np.zeros((4000, 2, 2), dtype=np.float32)
         _, degrees = datasets.rotate(images, 45.0, seed=5)
         assert np.abs(degrees).max() <= 45
@@ -318,19 +323,19 @@ class TestRotate:
         assert not np.array_equal(datasets.rotate(images, 45.0, seed=6)[1], degrees)
 
     @pytest.mark.parametrize("max_degrees", [-1.0, 181.0, float("nan")])
-    def test_bad_range(self, max_degrees):
+    def test_bad_range(self, max_degrees: float) -> None:
         with pytest.raises(ValueError, match="max_degrees"):
             datasets.rotate(np.zeros((1, 2, 2), np.float32), max_degrees)
 
     @pytest.mark.parametrize(
         "images", [np.zeros((2, 4), np.float32), np.zeros((2, 4, 4), np.uint8), np.zeros((3, 4, 4), np.float32)]
     )
-    def test_bad_images(self, images, unchecked):
+    def test_bad_images(self, images: np.ndarray, unchecked: Any) -> None:
         with pytest.raises(ValueError, match="rotation takes float32 images"):
             datasets.rotate_by(images, np.zeros(2))
 
 
-def test_importing_the_package_is_light():
+def test_importing_the_package_is_light() -> None:
     """scikit-learn's data sets are loaded by the loader that needs them, not by the import."""
     code = "import sys, orbitgp.datasets; sys.exit('sklearn.datasets' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
@@ -344,7 +349,7 @@ REAL = os.environ.get("ORBITGP_DATA")
     reason="ORBITGP_DATA names no folder with the MNIST files",
 )
 class TestRealMnist:
-    def test_is_mnist(self):
+    def test_is_mnist(self) -> None:
         data = datasets.mnist(root=REAL)
         assert data.source == "the canonical files"
         assert (data.x_train.shape, data.x_test.shape) == ((60_000, 28, 28), (10_000, 28, 28))
@@ -356,7 +361,7 @@ class TestRealMnist:
         assert data.y_test[:5].tolist() == [7, 2, 1, 0, 4]
 
 
-def test_generated_signals_have_their_shapes_and_planted_sizes():
+def test_generated_signals_have_their_shapes_and_planted_sizes() -> None:
     from orbitgp.datasets import movements, spectra
 
     mixture = spectra(train=30, test=10, seed=1)

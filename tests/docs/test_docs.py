@@ -10,6 +10,7 @@ import shlex
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -24,7 +25,7 @@ def blocks(page: Path, language: str) -> list[str]:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("page", [page for page in PAGES if examples(page)], ids=lambda page: str(page.relative_to(DOCS)))
-def test_a_page_prints_what_it_shows(page, tmp_path, monkeypatch):
+def test_a_page_prints_what_it_shows(page: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """``python -m tests.docs.shown PAGE`` writes it anew."""
     for package in ("matplotlib", "pandas", "typer"):
         pytest.importorskip(package)
@@ -47,12 +48,12 @@ def test_a_page_prints_what_it_shows(page, tmp_path, monkeypatch):
         ("exact ±93°, -8,087.8 nats\nand more", False),
     ],
 )
-def test_output_is_compared_by_its_words_and_roughly_by_its_numbers(printed, same):
+def test_output_is_compared_by_its_words_and_roughly_by_its_numbers(printed: str, same: bool) -> None:
     assert (differences(printed, "exact ±93°, -8,087.8 nats") == []) is same
 
 
 @pytest.mark.parametrize("page", [*PAGES, ROOT / "README.md"], ids=str)
-def test_the_commands_of_a_page_can_be_typed(page):
+def test_the_commands_of_a_page_can_be_typed(page: Path) -> None:
     typer = pytest.importorskip("typer")
     from orbitgp.cli.app import app
 
@@ -65,7 +66,7 @@ def test_the_commands_of_a_page_can_be_typed(page):
 
 
 @pytest.mark.slow
-def test_the_site_builds_without_a_warning(tmp_path):
+def test_the_site_builds_without_a_warning(tmp_path: Path) -> None:
     pytest.importorskip("mkdocs", reason="the site needs the extra: pip install 'orbitgp[docs]'")
     pytest.importorskip("material", reason="the site needs the extra: pip install 'orbitgp[docs]'")
     command = [sys.executable, "-m", "mkdocs", "build", "--strict", "--site-dir", str(tmp_path)]
@@ -91,7 +92,7 @@ def test_the_site_builds_without_a_warning(tmp_path):
 
 
 @pytest.fixture
-def hooks():
+def hooks() -> Any:
     pytest.importorskip("mkdocs", reason="the site needs the extra: pip install 'orbitgp[docs]'")
     spec = importlib.util.spec_from_file_location("hooks", ROOT / "docs" / "hooks.py")
     module = importlib.util.module_from_spec(spec)
@@ -99,24 +100,24 @@ def hooks():
     return module
 
 
-def test_a_page_shows_the_pictures_that_are_drawn(hooks, tmp_path, monkeypatch):
+def test_a_page_shows_the_pictures_that_are_drawn(hooks: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(hooks, "RESULTS", tmp_path)
     (tmp_path / "toy.png").touch()
     page = "one\n\n![a (b)](../../results/toy.png)\n\n![c](../../results/later.png)\n\n[d](../../results/later.png)"
     assert hooks.on_page_markdown(page) == "one\n\n![a (b)](../results/toy.png)\n\n\n\n[d](../../results/later.png)"
 
 
-def test_source_files_are_linked_at_the_home_of_the_project(hooks):
+def test_source_files_are_linked_at_the_home_of_the_project(hooks: Any) -> None:
     assert hooks.on_page_markdown("[`a`](../../src/b.py)") == f"[`a`]({hooks.HOME}/src/b.py)"
 
 
-def test_options_of_a_command_are_a_table(hooks):
+def test_options_of_a_command_are_a_table(hooks: Any) -> None:
     table = hooks.on_page_markdown("a\n\n<!-- options: predict -->\n")
     assert "| `--out` | Write to this file (.csv or .json), not to the terminal. |" in table
     assert "| `RUN` | A run folder, or a model file. |" in table
 
 
-def test_a_notebook_has_the_code_of_its_page(hooks):
+def test_a_notebook_has_the_code_of_its_page(hooks: Any) -> None:
     page = DOCS / "tutorials" / "rotated-digits.md"
     cells = json.loads(hooks.notebook(page.read_text(encoding="utf-8")))["cells"]
     assert [cell["source"] + "\n" for cell in cells if cell["cell_type"] == "code"] == [code for code, _ in examples(page)]
@@ -125,7 +126,7 @@ def test_a_notebook_has_the_code_of_its_page(hooks):
     assert not any("```" in part or "![" in part for part in text)
 
 
-def test_pages_are_short():
+def test_pages_are_short() -> None:
     """Guides, tutorials and explanations: 1,200 words each without their code, and 14,000 together with it."""
     pages = [page for page in PAGES if not {"notes", "reference"} & set(page.parts)]
     texts = {page.name: page.read_text(encoding="utf-8") for page in pages}

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 
 from tests.docs.shown import DOCS, run
@@ -11,7 +13,7 @@ TEXT = PAGE.read_text(encoding="utf-8")
 
 
 @pytest.mark.slow
-def test_its_python_prints_what_it_shows(tmp_path, monkeypatch) -> None:
+def test_its_python_prints_what_it_shows(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     assert run(PAGE) == []
 

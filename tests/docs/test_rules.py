@@ -31,5 +31,5 @@ def text(page: str) -> str:
         ("verdicts", f"{nats_needed(0):.1f} nats are not {math.exp(round(nats_needed(0), 1)):.0f} to 1"),
     ],
 )
-def test_a_page_says_what_the_code_has(page, said):
+def test_a_page_says_what_the_code_has(page: str, said: str) -> None:
     assert said in text(page)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import warnings
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -14,7 +15,7 @@ from orbitgp.datasets import digits
 from orbitgp.kernels import OrientedGradients
 
 
-def one_of_three(rows=50, seed=0):
+def one_of_three(rows: int = 50, seed: int = 0) -> tuple[np.ndarray, np.ndarray]:
     """Only the first of three columns matters."""
     rng = np.random.default_rng(seed)
     x = rng.normal(size=(rows, 3))
@@ -22,7 +23,7 @@ def one_of_three(rows=50, seed=0):
 
 
 @pytest.mark.slow
-def test_the_evidence_is_that_of_scikit_learn():
+def test_the_evidence_is_that_of_scikit_learn() -> None:
     x, y = one_of_three()
     y = (y - y.mean()) / y.std()
     model = InvariantGPRegressor(ard=True, mean="zero", random_state=0).fit(x, y)
@@ -37,7 +38,7 @@ def test_the_evidence_is_that_of_scikit_learn():
 
 
 @pytest.mark.slow
-def test_units_of_columns_do_not_matter():
+def test_units_of_columns_do_not_matter() -> None:
     x, y = one_of_three(30)
     units = np.array([1e-4, 1.0, 1e5])
     a, b = (InvariantGPRegressor(ard=True, random_state=0).fit(data, y) for data in (x, x * units + 7 * units))
@@ -46,7 +47,7 @@ def test_units_of_columns_do_not_matter():
 
 
 @pytest.mark.slow
-def test_the_evidence_decides():
+def test_the_evidence_decides() -> None:
     x, y = one_of_three()
     model = InvariantGPRegressor(ard="auto", random_state=0).fit(x, y)
     each, shared = (InvariantGPRegressor(ard=ard, random_state=0).fit(x, y) for ard in (True, False))
@@ -60,7 +61,7 @@ def test_the_evidence_decides():
     assert model.kernel_.base_kernel.lengthscale.numel() == 1
 
 
-def test_one_kernel_for_all_orbits_of_a_comparison(tmp_path):
+def test_one_kernel_for_all_orbits_of_a_comparison(tmp_path: Path) -> None:
     x, y = one_of_three(30)
     trained = []
     table = compare(
@@ -70,7 +71,7 @@ def test_one_kernel_for_all_orbits_of_a_comparison(tmp_path):
     assert {(job.name, job.settings["ard"]) for job in trained} == {("none", "auto"), ("swap(1,2)", True)}  # each once
 
 
-def test_one_kernel_for_a_comparison_without_the_plain_model():
+def test_one_kernel_for_a_comparison_without_the_plain_model() -> None:
     x, y = one_of_three(30)
     trained = []
     limits = {
@@ -82,14 +83,14 @@ def test_one_kernel_for_a_comparison_without_the_plain_model():
     assert set(trained) == {("none", "auto"), ("swap(1,2)", True), ("sign(0)", True)}
 
 
-def test_images_need_no_model_to_decide():
+def test_images_need_no_model_to_decide() -> None:
     data, trained = digits(), []
     limits = {"max_steps": 3, "refine_seconds": 0.0, "watch": lambda job, _: trained.append((job.name, job.settings["ard"]))}
     compare(data.x_train[:20], data.y_train[:20], ["rotation", "flip"], ard="auto", **limits)
     assert set(trained) == {("rotation", "auto"), ("flip", "auto")}
 
 
-def test_images_feature_maps_and_kernels_have_no_columns(tmp_path):
+def test_images_feature_maps_and_kernels_have_no_columns(tmp_path: Path) -> None:
     data = digits()
     x, y = data.x_train[:20], data.y_train[:20]
     with pytest.raises(ValueError, match="ard=True is for the default kernel of tables"):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -24,7 +25,7 @@ def regressor() -> InvariantGPRegressor:
     return InvariantGPRegressor(Permutation.swap(0, 1), random_state=0, max_steps=20).fit(*table())
 
 
-def test_one_variable_for_each_row_is_exact(regressor):
+def test_one_variable_for_each_row_is_exact(regressor: Any) -> None:
     """With u = f(X), mean and standard deviation are those of the exact posterior; fewer points change more."""
     new = table(100)[0][60:]
     all_points, few = regressor.compact(60), regressor.compact(10)
@@ -36,7 +37,7 @@ def test_one_variable_for_each_row_is_exact(regressor):
     assert few.compact_change_ == pytest.approx(within.max(), rel=1e-6)
 
 
-def test_draws_are_those_of_the_exact_model_also_from_a_file(tmp_path: Path):
+def test_draws_are_those_of_the_exact_model_also_from_a_file(tmp_path: Path) -> None:
     digits = datasets.digits()
     x, y = digits.x_train[:40], digits.y_train[:40]
     exact = InvariantGPClassifier("rotation", random_state=3, num_samples=4, max_steps=3).fit(x, y)
@@ -53,7 +54,7 @@ def test_draws_are_those_of_the_exact_model_also_from_a_file(tmp_path: Path):
     assert loaded.compact_change_ == compact.compact_change_
 
 
-def test_what_cannot_be_made_compact_is_said(regressor):
+def test_what_cannot_be_made_compact_is_said(regressor: Any) -> None:
     with pytest.raises(ValueError, match="has inducing variables already"):
         regressor.compact(10).compact(5)
     with pytest.raises(ValueError, match="points"):
@@ -62,6 +63,6 @@ def test_what_cannot_be_made_compact_is_said(regressor):
         InvariantGPRegressor("noise", random_state=0, max_steps=3).fit(*table(30)).compact()
 
 
-def test_another_fit_forgets_the_change(regressor):
+def test_another_fit_forgets_the_change(regressor: Any) -> None:
     compact = regressor.compact(5)
     assert not hasattr(compact.fit(*table(30)), "compact_change_")

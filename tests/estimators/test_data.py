@@ -62,7 +62,7 @@ def test_pixels_beyond_the_range_of_pixels_are_warned_of() -> None:
     check_images(255 * ink)  # bytes as numbers are usual
 
 
-def test_images_that_would_not_fit_into_memory_are_refused(monkeypatch) -> None:
+def test_images_that_would_not_fit_into_memory_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     x = np.zeros((4, 200, 200), np.float32)
     x[:, 50:150, 50:150] = rng.uniform(size=(4, 100, 100))
     monkeypatch.setattr("orbitgp.estimators.validation.free_memory", lambda device: 1e8)

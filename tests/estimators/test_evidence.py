@@ -70,7 +70,7 @@ def fitted(rows: int = 120, **options: Any) -> InvariantGPRegressor:
 
 
 @pytest.mark.parametrize(("speed", "options"), [(1e6, {}), (1e5, {"batch_size": 30})], ids=["climb", "steps"])
-def test_a_fit_ends_within_its_limit(speed: float, options: dict, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_fit_ends_within_its_limit(speed: float, options: dict[str, Any], monkeypatch: pytest.MonkeyPatch) -> None:
     """At these speeds, the posterior and the evidence without a limit take longer than the whole fit may."""
     machine = Machine(speed, monkeypatch)
     limit = 1e7 / speed

@@ -103,7 +103,7 @@ def test_gradients() -> None:
     def value(log_noise: torch.Tensor) -> torch.Tensor:
         return torch.func.functional_call(likelihood, {"log_noise": log_noise}, (y, f))
 
-    likelihood.forward = likelihood.log_prob  # type: ignore[method-assign]
+    likelihood.forward = likelihood.log_prob
     assert torch.autograd.gradcheck(value, (likelihood.log_noise.detach().requires_grad_(),))
     quadratic = likelihood.quadratic(y)
     by_hand = quadratic.const + (quadratic.eta * f - 0.5 * quadratic.lam * f**2).sum(-1)

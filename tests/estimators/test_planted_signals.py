@@ -57,7 +57,7 @@ def climbed(model: InvariantGPRegressor) -> float:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("quantity", CASES)
-def test_the_learner_reaches_the_top_of_the_profile(quantity):
+def test_the_learner_reaches_the_top_of_the_profile(quantity: str) -> None:
     make, truth, values, starts = CASES[quantity]
     x, y = planted(truth())
     profile = {value: climbed(fitted(make(value, False), x, y)) for value in values}

@@ -23,7 +23,7 @@ def draws(rng: np.random.Generator, rows: int) -> tuple[np.ndarray, np.ndarray, 
 
 
 @pytest.mark.slow
-def test_intervals_of_few_rows_cover():
+def test_intervals_of_few_rows_cover() -> None:
     """At least 80 % of new observations lie within intervals of 90 %, on average over 24 data sets."""
     rng, inside = np.random.default_rng(0), []
     for rows in 8 * [2, 4, 10]:
@@ -35,7 +35,7 @@ def test_intervals_of_few_rows_cover():
     assert np.mean(inside) > 0.8
 
 
-def test_one_row_is_not_certain():
+def test_one_row_is_not_certain() -> None:
     with pytest.warns(UserWarning, match=r"few rows \(1\) hardly determine a kernel"):
         model = InvariantGPRegressor().fit([[0.0]], [3.5])
     mean, std = model.predict([[0.0], [1.0]], return_std=True)
@@ -43,7 +43,7 @@ def test_one_row_is_not_certain():
     assert (std > 3.5).all()
 
 
-def test_more_rows_are_left_as_they_are():
+def test_more_rows_are_left_as_they_are() -> None:
     x = np.linspace(0, 1, 11)[:, None]
     with warnings.catch_warnings():
         warnings.simplefilter("error")

@@ -18,7 +18,7 @@ NO_COPIES = {f"check_sample_weight_equivalence_on_{kind}_data": "weights are not
 
 # One orbit is enumerated, the other sampled. Both estimators share the code that does either.
 @pytest.mark.slow
-@parametrize_with_checks(
+@parametrize_with_checks(  # type: ignore[untyped-decorator]
     [InvariantGPRegressor(**QUICK), InvariantGPClassifier(GaussianNoise(), **QUICK)],
     expected_failed_checks=lambda estimator: NO_COPIES if isinstance(estimator, InvariantGPRegressor) else {},
 )

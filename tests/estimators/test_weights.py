@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+from typing import Any
+
 import numpy as np
 import pytest
 
@@ -9,7 +12,7 @@ import orbitgp
 from orbitgp.orbits import Flip, Permutation, Weighted
 
 
-def almost_symmetric(part, rows=60):
+def almost_symmetric(part: float, rows: int = 60) -> tuple[np.ndarray, Any]:
     rng = np.random.default_rng(0)
     X = rng.normal(size=(rows, 2))
     y = np.sin(2 * X.sum(1)) + np.cos((X**2).sum(1)) + part * np.sin(X[:, 0] - X[:, 1]) + 0.05 * rng.normal(size=rows)
@@ -17,7 +20,7 @@ def almost_symmetric(part, rows=60):
 
 
 @pytest.mark.parametrize("part", [0.0, 0.15])
-def test_the_weight_is_between_none_and_all(part, tmp_path):
+def test_the_weight_is_between_none_and_all(part: float, tmp_path: Path) -> None:
     X, y = almost_symmetric(part)
     swap = Permutation.swap(0, 1)
     none, full, learned = (
@@ -41,7 +44,7 @@ def test_the_weight_is_between_none_and_all(part, tmp_path):
     np.testing.assert_allclose(loaded.predict(X), learned.predict(X))
 
 
-def test_mirror_images_with_a_weight():
+def test_mirror_images_with_a_weight() -> None:
     """A target that mirroring changes a little. Sparse inference says that it has no weights."""
     rng = np.random.default_rng(1)
     X = rng.normal(size=(50, 3, 3))

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from typing import Any
+
 import numpy as np
 import pytest
 
@@ -20,7 +23,7 @@ TINY = {
 
 
 @pytest.fixture(autouse=True)
-def few_digits(monkeypatch):
+def few_digits(monkeypatch: pytest.MonkeyPatch) -> Dataset:
     """Noise in place of MNIST, whose files a test does not have."""
     rng = np.random.default_rng(0)
     x, y = rng.random((40, 8, 8), dtype=np.float32), np.arange(40) % 10
@@ -33,16 +36,25 @@ def few_digits(monkeypatch):
 
 
 @pytest.fixture
-def tiny():
+def tiny() -> dict[Any, Any]:
     """Settings of a model that trains in no time."""
     return dict(TINY)
 
 
 @pytest.fixture
-def record():
+def record() -> Callable[..., Any]:
     """Makes a record with nothing in it but what tables and claims look at."""
 
-    def make(model, error, evidence, seed=0, train=60_000, test=10_000, likelihood="gaussian", **further):
+    def make(
+        model: Any,
+        error: Any,
+        evidence: Any,
+        seed: int = 0,
+        train: int = 60_000,
+        test: int = 10_000,
+        likelihood: str = "gaussian",
+        **further: Any,
+    ) -> dict[Any, Any]:
         budget = {"num_inducing": 9, "num_samples": 8, "batch_size": 7, "max_steps": 6}
         return {
             "name": f"{model}-{seed}",
@@ -61,6 +73,6 @@ def record():
 
 
 @pytest.fixture
-def failing():
+def failing() -> Callable[..., Any]:
     """The claims that do not hold."""
     return lambda claims: [claim for claim, holds in claims.items() if not holds]

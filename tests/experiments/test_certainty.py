@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from types import SimpleNamespace
+from typing import Any
 
 import numpy as np
 import pytest
@@ -15,11 +16,11 @@ from orbitgp.cli.begin import _default_orbits
 
 
 @pytest.fixture
-def rng():
+def rng() -> np.random.Generator:
     return np.random.default_rng(0)
 
 
-def test_evidence_is_a_normal_density_with_the_best_constant(rng):
+def test_evidence_is_a_normal_density_with_the_best_constant(rng: Any) -> None:
     x, y = rng.normal(size=(6, 2)), rng.normal(size=6)
     gram = true.noise_gram(x, 0.8, 2.0)
     constants = np.linspace(-2, 2, 2001)
@@ -27,7 +28,7 @@ def test_evidence_is_a_normal_density_with_the_best_constant(rng):
     assert true.log_evidence(gram, true.Targets(y[:, None], 0.1)) == pytest.approx(density, abs=1e-5)
 
 
-def test_a_mean_over_noisy_points_comes_to_the_closed_form(rng):
+def test_a_mean_over_noisy_points_comes_to_the_closed_form(rng: Any) -> None:
     x = rng.normal(size=(5, 2))
     points = x[:, None] + 0.5 * rng.normal(size=(5, 3000, 2))
     lengthscale = np.array([0.8, 1.2])
@@ -36,7 +37,7 @@ def test_a_mean_over_noisy_points_comes_to_the_closed_form(rng):
     assert np.allclose(found[apart], true.noise_gram(x, lengthscale, 2.0, 0.5)[apart], atol=0.05)
 
 
-def test_quarter_turns_and_whole_shifts_are_exact(rng):
+def test_quarter_turns_and_whole_shifts_are_exact(rng: Any) -> None:
     images, signals = rng.normal(size=(3, 8, 8)), rng.normal(size=(3, 9))
     turned = true.warped(images, true.affine_maps(np.array([0.0, np.pi / 2]))).reshape(3, 2, 8, 8)
     assert np.allclose(turned[:, 0], images)
@@ -46,7 +47,7 @@ def test_quarter_turns_and_whole_shifts_are_exact(rng):
     assert np.allclose(later[:, :2], signals[:, :1])
 
 
-def test_shared_draws_are_extrapolated_to_the_infinite_orbit(rng):
+def test_shared_draws_are_extrapolated_to_the_infinite_orbit(rng: Any) -> None:
     """Few shared draws of a wide noise under a short lengthscale have too much evidence or too little; the truth is known."""
     x = rng.normal(size=(12, 1))
     targets = true.Targets(rng.normal(size=(12, 1)), 0.3)
@@ -58,26 +59,26 @@ def test_shared_draws_are_extrapolated_to_the_infinite_orbit(rng):
     assert found.error < 0.2
 
 
-def test_kinds_take_turns():
+def test_kinds_take_turns() -> None:
     options = certainty.EXPERIMENT.parser().parse_args(["--parts", "null", "intervals", "--first", "5", "--seeds", "2"])
     problems = certainty.plan(options)
     assert [p.seed for p in problems] == [5] * 11 + [6] * 11
     assert len({(p.part, p.kind) for p in problems[:11]}) == 11
 
 
-def records(part: str, kind: str, **said: list[bool | None]) -> list[dict]:
+def records(part: str, kind: str, **said: list[bool | None]) -> list[dict[str, Any]]:
     """A record for each value."""
     settings = {"part": part, "kind": kind}
     each = [dict(zip(said, values, strict=True)) for values in zip(*said.values(), strict=True)]
     return [{"settings": settings, "seconds": 2.0, **values} for values in each]
 
 
-def test_the_table_counts_what_is_known():
+def test_the_table_counts_what_is_known() -> None:
     found = records("null", "swap", false_support=[True, False, None])
     assert "| null | swap |  |  |  | 1 of 2 |  |  | 2 |" in certainty.table(found)
 
 
-def test_claims_are_of_shares():
+def test_claims_are_of_shares() -> None:
     held, missed = [True] * 19, [False]
     found = [
         *records("intervals", "affine", holds=held + missed),
@@ -90,18 +91,18 @@ def test_claims_are_of_shares():
     assert list(said.values()) == [True, False]
 
 
-def test_an_open_end_holds_everything_on_its_side():
+def test_an_open_end_holds_everything_on_its_side() -> None:
     assert certainty.finite(float("inf")) is None
     assert certainty.finite(-3.0) == -3.0
 
 
 @pytest.mark.parametrize("kind", certainty.LISTS)
-def test_lists_are_those_of_the_command_line(kind):
+def test_lists_are_those_of_the_command_line(kind: str) -> None:
     data = SimpleNamespace(options=SimpleNamespace(signal=kind == "signals"), has_images=kind == "digits")
     assert list(certainty.LISTS[kind]) == _default_orbits("compare", data)
 
 
-def test_support_of_any_orbit_of_a_list_is_false(monkeypatch):
+def test_support_of_any_orbit_of_a_list_is_false(monkeypatch: pytest.MonkeyPatch) -> None:
     """The targets do not know of the columns' order. With a swap planted among them, the same code finds support."""
     assert not certainty.solve_list("table", 0)["false_support"]
     monkeypatch.setattr(certainty, "smooth_gram", lambda x, rng: smooth_gram(np.concatenate([x, x[..., [1, 0, 2, 3]]], 1), rng))

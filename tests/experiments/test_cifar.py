@@ -43,7 +43,7 @@ def test_a_kernel_has_as_many_places_as_there_are_patches() -> None:
         assert kernel is not None
         assert seen(x).shape[1] == kernel.places
         whole = SimpleNamespace(kernel_=FeatureMapKernel(kernel, seen, (3, 32, 32)))
-        cifar.take_patches(whole, size, 1)  # type: ignore[arg-type]
+        cifar.take_patches(whole, size, 1)
         assert seen(x).shape[1] == kernel.places == (15 - size) ** 2
 
 
@@ -93,7 +93,7 @@ def test_variance_and_noise_have_the_most_evidence() -> None:
     model = InvariantGPClassifier(likelihood="gaussian", inference="exact", max_steps=2, random_state=0).fit(x, y)
     kernel, likelihood, names = model.kernel_, model.likelihood_, ("model_", "likelihood_", "classes_")
     seen = SimpleNamespace(kernel_=kernel, **{name: getattr(model, name) for name in names})
-    rescale(seen, x, y, "cpu")  # type: ignore[arg-type]
+    rescale(seen, x, y, "cpu")
     exact, noise = model.model_.restricted(torch.from_numpy(x), None), likelihood.gaussian
     exact.prior_mean.bias.requires_grad_(False)
     targets = likelihood.encode(torch.from_numpy(y))

@@ -8,7 +8,8 @@ import torch
 from scipy.spatial.distance import cdist
 
 from experiments import coverage
-from orbitgp.orbits import Rotation, Scale, Translation
+from experiments.coverage import Kind
+from orbitgp.orbits import Rotation, Scale, Translation, Warp
 
 
 @pytest.mark.parametrize(
@@ -19,7 +20,7 @@ from orbitgp.orbits import Rotation, Scale, Translation
         (coverage.scaled(1.5), Scale(1.5)),
     ],
 )
-def test_the_data_are_of_the_orbit_that_is_learned(kind, orbit):
+def test_the_data_are_of_the_orbit_that_is_learned(kind: Kind, orbit: Warp) -> None:
     """The mean over transformations by scipy is that over draws of the library's orbit."""
     images = coverage.blobs(np.random.default_rng(0))
     found = coverage.covariance(kind, images)
@@ -32,7 +33,7 @@ def test_the_data_are_of_the_orbit_that_is_learned(kind, orbit):
     np.testing.assert_allclose(found[:4, :4] / found[0, 0], means / means[0, 0], atol=0.02)
 
 
-def test_what_is_not_determined_holds_everything():
+def test_what_is_not_determined_holds_everything() -> None:
     held = {"true": 20.0, "learned": 17.0, "seconds": 1.0, "settings": {"kind": "rotation ±20°"}, "plausible": [10.0, np.inf]}
     missed, unknown = {**held, "plausible": [0.0, 19.0]}, {**held, "plausible": None}
     assert [coverage.holds(record) for record in (held, missed, unknown)] == [True, False, True]

@@ -3,19 +3,22 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 
 from experiments import defaults, harness, reduced_mnist, small_data, tables
+from experiments.defaults import Default
 from orbitgp.datasets import Dataset
 
 
-def plan(*arguments):
+def plan(*arguments: Any) -> list[Default]:
     return defaults.plan(defaults.EXPERIMENT.parser().parse_args([*arguments, "--seeds", "1"]))
 
 
-def test_the_plan_sets_nothing_but_the_problem():
+def test_the_plan_sets_nothing_but_the_problem() -> None:
     found = plan()
     assert len({run.name() for run in found}) == len(found) == 2 * 5 * 3 + 8 + 8 + 6 + 5 + 2 * 10
     assert {run.max_seconds for run in found if "less time" not in run.part} == {None}
@@ -30,8 +33,8 @@ def test_the_plan_sets_nothing_but_the_problem():
     assert {run.num_train for run in plan("--parts", "sizes", "--sizes", "312")} == {312}
 
 
-def test_claims(record, failing):
-    def of(part, model, error, evidence):
+def test_claims(record: Any, failing: Any) -> None:
+    def of(part: str, model: Any, error: float, evidence: float) -> Any:
         made = record(model, error, evidence, train=12_000)
         made["settings"] |= {"part": part, "num_train": 12_000, "view": "pixels", "seed": 0}
         return made
@@ -58,7 +61,9 @@ def test_claims(record, failing):
         (0.07, 690.0, 24.0, ["no less evidence", "no more seconds"]),
     ],
 )
-def test_less_time_is_held_against_the_sparse_record(record, failing, error, nats, seconds, wrong):
+def test_less_time_is_held_against_the_sparse_record(
+    record: Any, failing: Any, error: float, nats: float, seconds: float, wrong: list[str]
+) -> None:
     """312 digits with affine maps had 7.68 %, 692 nats and took 23.5 s."""
     made = record("affine", error, nats, train=312, seconds={"fit": seconds})
     made["settings"] |= {"part": "sizes, less time", "num_train": 312, "view": "pixels"}
@@ -67,16 +72,16 @@ def test_less_time_is_held_against_the_sparse_record(record, failing, error, nat
     assert failing(claims) == [f"sizes in less time, {claim} than sparse before; not affine of 312" for claim in wrong]
 
 
-def test_a_frame_is_held_against_the_sparse_model_that_enlarged_its_digits():
+def test_a_frame_is_held_against_the_sparse_model_that_enlarged_its_digits() -> None:
     beside = defaults.before("reduced")
     assert {model for _, model in beside} <= set(defaults.OF_REDUCED)
     assert beside[7291, "affine, framed gradients"] == beside[7291, "affine, gradients"]
 
 
-def test_several_seeds_are_held_against_the_sparse_models_of_the_same_seeds(record, failing):
+def test_several_seeds_are_held_against_the_sparse_models_of_the_same_seeds(record: Any, failing: Any) -> None:
     """Sparse models of gradients had 1.05, 1.13 and 1.04 %; their mean is known to 0.03 %."""
 
-    def made(seed, error):
+    def made(seed: int, error: float) -> Any:
         made = record("affine, gradients", error, 1e5, train=7291, seconds={"fit": 15.0}, seed=seed)
         made["settings"] |= {"part": "reduced, less time", "num_train": 7291, "view": "learned floor"}
         return made
@@ -88,7 +93,7 @@ def test_several_seeds_are_held_against_the_sparse_models_of_the_same_seeds(reco
     assert failing(defaults.check([made(1, 0.0114)])) == [claim]  # one seed, without a standard error
 
 
-def test_reduced_digits_are_means_of_four_pixels():
+def test_reduced_digits_are_means_of_four_pixels() -> None:
     images = np.random.default_rng(0).random((2, 28, 28)).astype(np.float32)
     small = reduced_mnist.reduced(images)
     assert small.shape == (2, 16, 16)
@@ -98,7 +103,7 @@ def test_reduced_digits_are_means_of_four_pixels():
     assert 4 * small.sum() == pytest.approx(images.sum())
 
 
-def test_all_digits_that_a_model_has_not_seen_are_tested(monkeypatch):
+def test_all_digits_that_a_model_has_not_seen_are_tested(monkeypatch: pytest.MonkeyPatch) -> None:
     rng = np.random.default_rng(1)
     x_train, x_test = (rng.random((count, 28, 28)).astype(np.float32) for count in (30, 10))
     whole = Dataset(x_train, np.arange(30), x_test, np.arange(30, 40), "MNIST", "a test")
@@ -113,7 +118,7 @@ def test_all_digits_that_a_model_has_not_seen_are_tested(monkeypatch):
     assert np.array_equal(data.x_test[10:], reduced_mnist.reduced(x_train[data.y_test[10:]]))
 
 
-def test_errors_of_the_own_test_digits_are_told_apart(monkeypatch):
+def test_errors_of_the_own_test_digits_are_told_apart(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(reduced_mnist, "TEST_DIGITS", 2)
     probs, labels = np.eye(3)[[0, 1, 2, 2]], np.array([0, 2, 2, 2])
     for run in (reduced_mnist.ReducedMNIST("none"), defaults.Default("none", "none", part="reduced")):
@@ -123,7 +128,7 @@ def test_errors_of_the_own_test_digits_are_told_apart(monkeypatch):
 
 
 @pytest.mark.slow
-def test_quick_version_through_the_command_line(tmp_path, monkeypatch):
+def test_quick_version_through_the_command_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(defaults, "QUICK_SECONDS", 0.05)
     monkeypatch.setattr(defaults, "QUICK_SIZES", (20,))
     models = ["--models", "none", "affine", "rotation, learned from 5°"]

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+from typing import Any
+
 import pytest
 
 from experiments import exact_evidence, harness, mnist, tables
@@ -13,7 +16,7 @@ TINY = {"dataset": "digits", "num_train": 30, "num_test": 10, "max_seconds": 0.2
 FEW_MODELS = ("none, gradients", "affine, two scales", "deformation")
 
 
-def test_the_plan_is_what_the_page_says():
+def test_the_plan_is_what_the_page_says() -> None:
     found = exact_evidence.plan(exact_evidence.EXPERIMENT.parser().parse_args([]))
     in_pixels = [run.orbit for run in found if run.view == "pixels" and run.max_seconds is None]
     assert len(found) == 22
@@ -26,20 +29,20 @@ def test_the_plan_is_what_the_page_says():
     assert limits.keys() - shorter == {run.model for run in found if "in less time" in run.model} | set(exact_evidence.STARTS)
 
 
-def test_every_sparse_model_of_mnist_has_one_beside_it():
+def test_every_sparse_model_of_mnist_has_one_beside_it() -> None:
     beside = [row.model for rows in exact_evidence.by_hand().values() for row in rows]
     assert sorted(beside) == sorted(mnist.MODELS)
     assert set(exact_evidence.BY_HAND) <= set(exact_evidence.MODELS)
 
 
-def test_the_view_of_the_defaults_is_that_of_the_library():
+def test_the_view_of_the_defaults_is_that_of_the_library() -> None:
     given = VIEWS["learned floor"]()
     assert repr(given) == repr(OrientedGradients())
     assert all(parameter.requires_grad for parameter in given.parameters())
 
 
 @pytest.mark.slow
-def test_quick_version_through_the_command_line(tmp_path, monkeypatch):
+def test_quick_version_through_the_command_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(exact_evidence, "QUICK", TINY)
     monkeypatch.setattr(cost, "MOST_DRAWS", 32)
     claims = exact_evidence.EXPERIMENT.main(["--quick", "--out", str(tmp_path), "--models", *FEW_MODELS])
@@ -49,7 +52,7 @@ def test_quick_version_through_the_command_line(tmp_path, monkeypatch):
     assert tables.table("exact_evidence", tmp_path).startswith("| model | test error |")
 
 
-def of_digits(model, evidence, error, train=60_000, seconds=140.0):
+def of_digits(model: str, evidence: Any, error: float, train: int = 60_000, seconds: float = 140.0) -> dict[Any, Any]:
     return {
         "settings": {"model": model, "likelihood": "auto"},
         "data": {"train": train, "test": 10_000},
@@ -62,11 +65,11 @@ def of_digits(model, evidence, error, train=60_000, seconds=140.0):
     }
 
 
-def records(none, affine, error, train=60_000):
+def records(none: float, affine: Any, error: float, train: int = 60_000) -> list[Any]:
     return [of_digits("none, gradients", none, error, train), of_digits("affine, gradients", affine, error, train)]
 
 
-def test_claims_and_table(failing):
+def test_claims_and_table(failing: Any) -> None:
     good = records(-20.0, -10.0, 0.0042)
     assert failing(exact_evidence.check(good)) == []
     assert len(exact_evidence.check(good)) == 4
@@ -80,7 +83,7 @@ def test_claims_and_table(failing):
     assert f"| affine, gradients | 0.42 % |  | 0.0100 | 0.0020 | -10 ± 30 | {learned} |" in text
 
 
-def test_headlines_are_those_without_a_limit():
+def test_headlines_are_those_without_a_limit() -> None:
     found = [of_digits(name, -10.0, 0.01, seconds=30.0) for name in ("affine", "none", exact_evidence.NEAR)]
     for r in found:
         r["settings"]["max_seconds"] = exact_evidence.MODELS[r["settings"]["model"]].get("max_seconds")
@@ -90,7 +93,7 @@ def test_headlines_are_those_without_a_limit():
     ]
 
 
-def test_times_are_those_of_affine_maps():
+def test_times_are_those_of_affine_maps() -> None:
     names = ["affine", "none", "affine, gradients", "affine, limit of 20 s"]
     found = [of_digits(name, -10.0, 0.01, seconds=30.0) for name in names]
     for r in found:
@@ -105,7 +108,7 @@ def test_times_are_those_of_affine_maps():
 
 
 @pytest.mark.parametrize(("error", "seconds", "holds"), [(0.0135, 60.0, True), (0.0136, 40.0, False), (0.008, 61.0, False)])
-def test_the_error_of_the_paper_is_to_be_reached_soon(error, seconds, holds):
+def test_the_error_of_the_paper_is_to_be_reached_soon(error: float, seconds: float, holds: bool) -> None:
     found = of_digits("affine, limit of 40 s", -1000.0, error, seconds=seconds)
     elsewhere = [of_digits(name, -1000.0, 0.001, seconds=1.0) for name in ("none", "affine, gradients", *exact_evidence.STARTS)]
     claims = exact_evidence.check([found, *elsewhere])
@@ -113,7 +116,7 @@ def test_the_error_of_the_paper_is_to_be_reached_soon(error, seconds, holds):
 
 
 @pytest.mark.parametrize(("nats", "holds"), [(100.0, True), (-100.0, True), (200.0, False), (-200.0, False)])
-def test_other_starts_must_end_with_the_evidence_of_the_default_one(failing, nats, holds):
+def test_other_starts_must_end_with_the_evidence_of_the_default_one(failing: Any, nats: float, holds: bool) -> None:
     """Each is known to ± 30 nats, so three standard errors of the difference are 127."""
     near = of_digits(exact_evidence.NEAR, -1000.0, 0.004, seconds=50.0)
     others = [of_digits(name, -1000.0 + nats, 0.004) for name in exact_evidence.STARTS]

@@ -7,6 +7,7 @@ import subprocess
 from dataclasses import dataclass, replace
 from importlib import import_module
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -32,7 +33,7 @@ ROOT = Path(__file__).parents[2]
 
 
 @pytest.mark.slow
-def test_a_run_leaves_a_record_and_is_not_repeated(tmp_path, monkeypatch, tiny):
+def test_a_run_leaves_a_record_and_is_not_repeated(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, tiny: Any) -> None:
     path = tmp_path / "new" / "mnist.jsonl"
     todo = mnist.all_runs(2, ["none", "affine"], num_train=24, **tiny)
     found = harness.execute(todo, path)
@@ -57,7 +58,7 @@ def test_a_run_leaves_a_record_and_is_not_repeated(tmp_path, monkeypatch, tiny):
         harness.execute([todo[0], other], path)
 
 
-def test_records_name_the_commit(monkeypatch, tmp_path):
+def test_records_name_the_commit(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     git = ["git", "-C", str(ROOT), "rev-parse", "HEAD"]
     known = subprocess.run(git, capture_output=True, text=True, check=False).stdout.strip() or None
     harness.commit.cache_clear()
@@ -74,15 +75,15 @@ class Process(harness.Run):
 
     number: int
 
-    def name(self):
+    def name(self) -> str:
         return str(self.number)
 
-    def measure(self, device):
+    def measure(self, device: Any) -> dict[Any, Any]:
         return {"process": os.getpid()}
 
 
 @pytest.mark.slow
-def test_several_jobs_work_in_processes_of_their_own(tmp_path):
+def test_several_jobs_work_in_processes_of_their_own(tmp_path: Path) -> None:
     path = tmp_path / "process.jsonl"
     found = harness.execute([Process(3), Process(1)], path, jobs=2)
     assert [r["settings"] for r in found] == [{"number": 3}, {"number": 1}]
@@ -90,14 +91,14 @@ def test_several_jobs_work_in_processes_of_their_own(tmp_path):
     assert os.getpid() not in {r["process"] for r in found}
 
 
-def test_a_run_that_sees_gradients(tmp_path, tiny):
+def test_a_run_that_sees_gradients(tmp_path: Path, tiny: Any) -> None:
     (run,) = mnist.all_runs(1, ["affine, gradients, Dirichlet"], num_train=24, **tiny)
     (found,) = harness.execute([run], tmp_path / "records.jsonl")
     assert {"window", "smoothing", "sharpness", "power"} <= set(found["learned"])
     assert found["settings"]["gradients"] == {}
 
 
-def test_a_run_that_fails_does_not_stop_the_others(tmp_path, tiny):
+def test_a_run_that_fails_does_not_stop_the_others(tmp_path: Path, tiny: Any) -> None:
     good, bad = mnist.all_runs(1, ["none", "affine"], num_train=24, **tiny)
     with pytest.raises(ExceptionGroup, match="1 of 2 runs failed") as caught:
         harness.execute([replace(bad, likelihood="bernoulli"), good], tmp_path / "records.jsonl")
@@ -107,7 +108,7 @@ def test_a_run_that_fails_does_not_stop_the_others(tmp_path, tiny):
     assert list(harness.load(tmp_path / "records.jsonl")) == ["none-0"]
 
 
-def test_standard_errors_are_over_seeds_or_of_the_test_set(record):
+def test_standard_errors_are_over_seeds_or_of_the_test_set(record: Any) -> None:
     several = [record("none", error, evidence, seed) for seed, (error, evidence) in enumerate([(0.02, 5.0), (0.04, 9.0)])]
     (row,) = harness.rows(several)
     assert (row.error, row.evidence) == pytest.approx((0.03, 7.0))
@@ -116,7 +117,7 @@ def test_standard_errors_are_over_seeds_or_of_the_test_set(record):
     assert (row.error_stderr, row.evidence_stderr) == pytest.approx(((0.02 * 0.98 / 10_000) ** 0.5, 1.0))
 
 
-def test_only_clear_differences_can_disagree(record):
+def test_only_clear_differences_can_disagree(record: Any) -> None:
     good, bad = record("good", 0.01, 100.0), record("bad", 0.02, 50.0)
     assert harness.disagreements(harness.rows([good, bad])) == []
     misled = record("bad", 0.02, 150.0)
@@ -127,7 +128,7 @@ def test_only_clear_differences_can_disagree(record):
     assert harness.disagreements(harness.rows([good, unclear])) == []
 
 
-def test_mnist_is_held_against_the_paper(record, failing):
+def test_mnist_is_held_against_the_paper(record: Any, failing: Any) -> None:
     found = [record("none", 0.0215, 10.0), record("rotation", 0.0208, 20.0), record("affine", 0.0150, 30.0)]
     assert failing(mnist.check(found)) == ["affine: error at most the paper's 1.35 + 0.07 %"]
     assert "| 1.35 ± 0.07 % |" in mnist.table(found)
@@ -142,7 +143,7 @@ def test_mnist_is_held_against_the_paper(record, failing):
     assert failing(mnist.check([worse, blind]))[-3] == f"{blind['settings']['model']}: more evidence than {mnist.DIRICHLET}"
 
 
-def test_learned_rotations_are_held_against_the_fixed_one(tmp_path, record, failing, tiny):
+def test_learned_rotations_are_held_against_the_fixed_one(tmp_path: Path, record: Any, failing: Any, tiny: Any) -> None:
     names = list(rotated_mnist.MODELS)
     values = [(0.06, 100.0), (0.03, 900.0), (0.0305, 895.0), (0.0315, 890.0), (0.03, 800.0)]
     found = [record(name, *value, train=12_000, test=50_000) for name, value in zip(names, values, strict=True)]
@@ -158,7 +159,7 @@ def test_learned_rotations_are_held_against_the_fixed_one(tmp_path, record, fail
     assert len(rotated_mnist.EXPERIMENT.table(harness.execute(todo, tmp_path / "records.jsonl")).splitlines()) == 4
 
 
-def test_small_data_reports_what_the_bound_picks(tmp_path, record, failing, tiny):
+def test_small_data_reports_what_the_bound_picks(tmp_path: Path, record: Any, failing: Any, tiny: Any) -> None:
     sizes = {
         100: [(0.2, 1.0), (0.1, 2.0), (0.15, 3.0), (0.3, 0.0)],
         400: [(0.1, 9.0), (0.2, 8.0), (0.3, 7.0), (0.05, 6.0)],
@@ -181,7 +182,7 @@ def test_small_data_reports_what_the_bound_picks(tmp_path, record, failing, tiny
     assert not np.array_equal(first.x_train, second.x_train)
 
 
-def test_copies_are_transformed_digits_with_their_labels(few_digits, tmp_path):
+def test_copies_are_transformed_digits_with_their_labels(few_digits: Any, tmp_path: Path) -> None:
     planned = augmentation.plan(augmentation.EXPERIMENT.parser().parse_args(["--seeds", "1"]))
     none, copies, fixed, _ = (replace(run, num_train=5) for run in planned)
     assert np.array_equal(none.data().x_train, few_digits.x_train[:5])
@@ -195,7 +196,7 @@ def test_copies_are_transformed_digits_with_their_labels(few_digits, tmp_path):
     assert found["orbit"]["angle"] == pytest.approx([-8.6, 8.6])  # as it started
 
 
-def test_augmentation_is_held_against_invariance(record, failing):
+def test_augmentation_is_held_against_invariance(record: Any, failing: Any) -> None:
     errors = {"none": (0.03, -900.0), "augmented copies": (0.02, -5000.0), "invariance, fixed": (0.02, -800.0)}
     found = [record(model, *values) for model, values in errors.items()]
     assert augmentation.check(found) == {}  # until there are all four
@@ -205,7 +206,7 @@ def test_augmentation_is_held_against_invariance(record, failing):
 
 
 @pytest.mark.slow
-def test_exact_and_bound_agree_where_they_must():
+def test_exact_and_bound_agree_where_they_must() -> None:
     x, y = exact.data(12)
     orbit = Rotate90()
     value = exact.exact(x, y, orbit, *exact.start(x))
@@ -216,7 +217,7 @@ def test_exact_and_bound_agree_where_they_must():
     assert exact.bound(x, y, orbit, *exact.start(x), 4, "f") < value - 1
 
 
-def test_inducing_points_are_at_most_the_elements_of_all_orbits(monkeypatch):
+def test_inducing_points_are_at_most_the_elements_of_all_orbits(monkeypatch: pytest.MonkeyPatch) -> None:
     asked = []
     monkeypatch.setattr(exact, "bound", lambda *arguments: float(asked.append(arguments[-2:]) or 1.5))
     exact.evidence.cache_clear()
@@ -227,8 +228,8 @@ def test_inducing_points_are_at_most_the_elements_of_all_orbits(monkeypatch):
     assert asked == [(2, "f"), (4, "f"), (4, "g"), (16, "g")]  # 90 are the 16 that were known
 
 
-def test_exact_claims_and_table(tmp_path, failing):
-    def record(orbit, inference, size, value):
+def test_exact_claims_and_table(tmp_path: Path, failing: Any) -> None:
+    def record(orbit: str, inference: str | float, size: int | None, value: float) -> dict[Any, Any]:
         settings = {"orbit": orbit, "inference": inference, "size": size}
         return {"settings": settings, "evidence": {"value": value, "stderr": 0.0}}
 
@@ -246,7 +247,7 @@ def test_exact_claims_and_table(tmp_path, failing):
     assert len(failing(exact.check(records))) == 2  # for f and for g
 
 
-def test_the_demo_marks_the_learned_angle_on_the_evidence():
+def test_the_demo_marks_the_learned_angle_on_the_evidence() -> None:
     axes = Figure().subplots()
     demo.draw_profile(axes, [float(-abs(angle - 90)) for angle in demo.ANGLES], 93.0, 0.5)
     curve, learned = axes.lines[:2]
@@ -255,7 +256,9 @@ def test_the_demo_marks_the_learned_angle_on_the_evidence():
 
 
 @pytest.mark.slow
-def test_the_demo_draws_what_it_learned(tmp_path, monkeypatch, capsys):
+def test_the_demo_draws_what_it_learned(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
     monkeypatch.setattr(demo, "NUM_TRAIN", 20)
     monkeypatch.setattr(demo, "ANGLES", demo.ANGLES[::6])
     demo.main(["--out", str(tmp_path)])
@@ -264,7 +267,7 @@ def test_the_demo_draws_what_it_learned(tmp_path, monkeypatch, capsys):
 
 
 @pytest.mark.slow
-def test_figure1_is_drawn_from_the_record_of_all_digits(tmp_path):
+def test_figure1_is_drawn_from_the_record_of_all_digits(tmp_path: Path) -> None:
     with pytest.raises(SystemExit, match="there is no record of mnist-affine-0"):
         figure1.main(["--out", str(tmp_path)])
     start = Affine(angle=(-3.0, 8.0)).describe().to_dict()
@@ -274,7 +277,7 @@ def test_figure1_is_drawn_from_the_record_of_all_digits(tmp_path):
     assert {"figure1.png", "figure1_ranges.png"} <= {p.name for p in tmp_path.iterdir()}
 
 
-def test_pages_have_the_tables_of_the_records():
+def test_pages_have_the_tables_of_the_records() -> None:
     pages = list(tables.pages(ROOT))
     assert pages[0] == ROOT / "README.md"
     assert any(page.name == "results.md" for page in pages)
@@ -292,13 +295,13 @@ def test_pages_have_the_tables_of_the_records():
         (["0123456789", None], "; commit `0123456` and an earlier library, whose commit was not recorded. All"),
     ],
 )
-def test_a_table_says_which_commits_made_it(tmp_path, record, commits, said):
+def test_a_table_says_which_commits_made_it(tmp_path: Path, record: Any, commits: list[str | None], said: str) -> None:
     found = [record("none", 0.02, -9.0, 0) | {"name": str(i), "commit": commit} for i, commit in enumerate(commits)]
     harness.store(tmp_path / "mnist.jsonl", found)
     assert said in tables.table("mnist", tmp_path)
 
 
-def test_an_excerpt_shows_some_records_and_the_claims_of_all(tmp_path, record):
+def test_an_excerpt_shows_some_records_and_the_claims_of_all(tmp_path: Path, record: Any) -> None:
     found = [record("none", 0.02, -9.0, part=part) for part in ("sizes", "reduced")]
     for each, seed in zip(found, (0, 1), strict=True):
         each["settings"] |= {"part": each.pop("part"), "num_train": 60_000, "view": "pixels"}
@@ -311,7 +314,7 @@ def test_an_excerpt_shows_some_records_and_the_claims_of_all(tmp_path, record):
         tables.table("nothing", tmp_path)
 
 
-def test_a_table_follows_its_records(tmp_path, record):
+def test_a_table_follows_its_records(tmp_path: Path, record: Any) -> None:
     text = "before\n<!-- table: mnist -->\nold\n<!-- end -->\nafter <!-- table: settings -->"
     assert "*Not recorded yet.*" in tables.page(text, tmp_path)
     errors = {"affine": 0.0123, "none": 0.02}
@@ -327,7 +330,9 @@ def test_a_table_follows_its_records(tmp_path, record):
         tables.table("mnits", tmp_path)
 
 
-def test_reproduce_small_says_what_does_not_hold(tmp_path, monkeypatch, capsys):
+def test_reproduce_small_says_what_does_not_hold(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
     seen = []
     holds = {"toy": {"it is so": True}, "mnist": {"it is not": False}}
     monkeypatch.setattr(harness.Experiment, "main", lambda self, arguments: seen.append(arguments) or holds[self.name])
@@ -338,7 +343,9 @@ def test_reproduce_small_says_what_does_not_hold(tmp_path, monkeypatch, capsys):
     assert seen == [["--out", str(tmp_path), "--quick", "--jobs", "2"]] * 3
 
 
-def test_the_command_lists_experiments_and_hands_on_their_options(monkeypatch, capsys):
+def test_the_command_lists_experiments_and_hands_on_their_options(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
     command.main([])
     listed = capsys.readouterr().out
     assert "\ntoy " in listed
@@ -353,7 +360,7 @@ def test_the_command_lists_experiments_and_hands_on_their_options(monkeypatch, c
         command.main(["nothing"])
 
 
-def test_every_experiment_has_the_same_options(capsys):
+def test_every_experiment_has_the_same_options(capsys: pytest.CaptureFixture[str]) -> None:
     modules = [import_module(f"experiments.{name}") for name in command.available()]
     found = [module.EXPERIMENT for module in modules if hasattr(module, "EXPERIMENT")]
     assert len(found) >= 19

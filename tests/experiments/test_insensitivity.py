@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 import torch
 from gpytorch.kernels import LinearKernel, MaternKernel, PolynomialKernel, RBFKernel, ScaleKernel
@@ -16,14 +18,14 @@ LOPSIDED = [[0, 1, 2], [1, 0, 2], [2, 1, 0]]  # not a group: insensitive, not in
 pytestmark = pytest.mark.usefixtures("double")
 
 
-def rbf(lengthscale=0.8, variance=1.7):
+def rbf(lengthscale: float = 0.8, variance: float = 1.7) -> Any:
     kernel = ScaleKernel(RBFKernel())
     kernel.outputscale = variance
     kernel.base_kernel.lengthscale = lengthscale
     return kernel
 
 
-def correlation(points, permutations, lengthscale=0.8):
+def correlation(points: Any, permutations: Any, lengthscale: float = 0.8) -> torch.Tensor:
     """The normalised kernel of f at points, by loops over the orbits; the variance of k_g cancels."""
     k_f = torch.zeros(len(points), len(points))
     for i, a in enumerate(points):
@@ -34,12 +36,12 @@ def correlation(points, permutations, lengthscale=0.8):
     return k_f / k_f.diagonal().outer(k_f.diagonal()).sqrt()
 
 
-def within(row, permutations):
+def within(row: Any, permutations: list[list[int]]) -> torch.Tensor:
     """A row and the elements of its orbit."""
     return torch.stack([row] + [row[p] for p in permutations])
 
 
-def test_prior_equals_loops():
+def test_prior_equals_loops() -> None:
     x = torch.randn(5, 3)
     result = insensitivity(rbf(), Permutation(LOPSIDED), x)
     for i, row in enumerate(x):
@@ -53,7 +55,7 @@ def test_prior_equals_loops():
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
-def test_a_group_is_strictly_invariant(dtype):
+def test_a_group_is_strictly_invariant(dtype: torch.dtype) -> None:
     """Expected covariance one, deviation zero: exactly, in either precision."""
     vectors, images = torch.randn(6, 3, dtype=dtype), torch.rand(4, 25, dtype=dtype)
     kernel = ScaleKernel(MaternKernel()).to(dtype)
@@ -67,7 +69,7 @@ def test_a_group_is_strictly_invariant(dtype):
     assert kernel.dtype == dtype  # the caller's kernel is left as it was
 
 
-def test_single_precision_kernels_that_insist_on_it_are_evaluated_in_double():
+def test_single_precision_kernels_that_insist_on_it_are_evaluated_in_double() -> None:
     kernel = ScaleKernel(LinearKernel() + PolynomialKernel(2))
     x = torch.randn(4, 3)
     double = insensitivity(kernel, Permutation(LOPSIDED), x).expected_covariance
@@ -77,7 +79,7 @@ def test_single_precision_kernels_that_insist_on_it_are_evaluated_in_double():
 
 
 @pytest.mark.parametrize("dim", [1, 2])
-def test_rbf_under_gaussian_noise_has_a_closed_form(dim):
+def test_rbf_under_gaussian_noise_has_a_closed_form(dim: int) -> None:
     """Noise on both sides widens the RBF to l^2 + 2 s^2; E_a over x_a = x + s e then gives (L / (L + s^2))^(D/2)."""
     lengthscale, scale = 1.3, 0.5
     wide = lengthscale**2 + 2 * scale**2
@@ -90,7 +92,7 @@ def test_rbf_under_gaussian_noise_has_a_closed_form(dim):
     assert insensitivity(rbf(lengthscale), GaussianNoise(scale), x).elements == 64
 
 
-def test_functions_drawn_from_the_prior_deviate_as_expected_and_obey_the_bound():
+def test_functions_drawn_from_the_prior_deviate_as_expected_and_obey_the_bound() -> None:
     """20,000 functions and elements: the mean squared deviation is right, and P(deviation > bound(eps)) < 1/eps."""
     x = torch.randn(3, 3)
     result = insensitivity(rbf(), Permutation(LOPSIDED), x)
@@ -109,7 +111,7 @@ def test_functions_drawn_from_the_prior_deviate_as_expected_and_obey_the_bound()
             assert (squared <= result.quantile(prob)[i]).double().mean() >= prob
 
 
-def test_prints_well():
+def test_prints_well() -> None:
     text = repr(insensitivity(rbf(), Permutation.swap(0, 1), torch.randn(4, 2)))
     assert text.splitlines()[0] == "Insensitivity under the prior: 4 rows, 2 orbit elements (all of them)"
     assert "expected covariance           1" in text
@@ -120,14 +122,14 @@ def test_prints_well():
     assert "0 rows" in repr(empty)
 
 
-def test_subset_of_a_finite_orbit_is_a_sample():
+def test_subset_of_a_finite_orbit_is_a_sample() -> None:
     full = Permutation([[1, 2, 3, 0], [1, 0, 2, 3]], close=True)
     result = insensitivity(rbf(), full, torch.randn(2, 4), num_samples=5)
     assert (result.elements, result.exact) == (5, False)
     assert insensitivity(rbf(), full, torch.randn(2, 4)).elements == 24
 
 
-def test_bad_input_is_one_clear_sentence():
+def test_bad_input_is_one_clear_sentence() -> None:
     x, orbit = torch.randn(2, 2), Permutation.swap(0, 1, 2)
     result = insensitivity(rbf(), orbit, x)
     for bad in (0.0, -1.0):

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from pathlib import Path
+from typing import Any
 
 import pytest
 
 from experiments import harness, likelihoods, local_parameters, logistic_bound
 
 
-def smaller(monkeypatch, module, **settings):
+def smaller(monkeypatch: pytest.MonkeyPatch, module: Any, **settings: Any) -> None:
     """Let an experiment plan smaller models."""
     plan = module.plan
     small = replace(module.EXPERIMENT, plan=lambda options: [replace(run, **settings) for run in plan(options)])
@@ -17,7 +19,7 @@ def smaller(monkeypatch, module, **settings):
 
 
 @pytest.mark.slow
-def test_likelihoods(monkeypatch, tmp_path, capsys):
+def test_likelihoods(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     smaller(monkeypatch, likelihoods, num_train=60, max_seconds=1.0)
     likelihoods.EXPERIMENT.main(["--quick", "--out", str(tmp_path), "--names", "gaussian", "dirichlet"])
     found = list(harness.load(tmp_path / "likelihoods.jsonl").values())
@@ -37,7 +39,7 @@ def test_likelihoods(monkeypatch, tmp_path, capsys):
 
 
 @pytest.mark.slow
-def test_local_parameters(monkeypatch, tmp_path):
+def test_local_parameters(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     smaller(monkeypatch, local_parameters, seconds=5.0, max_steps=3, num_train=100, num_inducing=20, num_samples=4)
     local_parameters.EXPERIMENT.main(["--quick", "--out", str(tmp_path)])
     found = list(harness.load(tmp_path / "local_parameters.jsonl").values())
@@ -48,7 +50,7 @@ def test_local_parameters(monkeypatch, tmp_path):
         assert r["evidence"]["own"] < r["evidence"]["value"] + 0.1 * r["data"]["train"]
 
 
-def test_logistic_bound(monkeypatch, tmp_path, capsys):
+def test_logistic_bound(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     bounds = logistic_bound.Bounds(442, -100.0, -102.0, -103.0)
     monkeypatch.setattr(logistic_bound, "bounds", lambda *_: bounds)
     logistic_bound.EXPERIMENT.main(["--out", str(tmp_path)])

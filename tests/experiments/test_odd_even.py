@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+from typing import Any
+
 import pytest
 
 from experiments import harness, odd_even
 
 
 @pytest.mark.slow
-def test_odd_even_through_the_command_line(few_digits, tmp_path, monkeypatch):
+def test_odd_even_through_the_command_line(few_digits: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(harness, "digits", lambda: few_digits)
     monkeypatch.setattr(odd_even, "QUICK", odd_even.QUICK | {"max_seconds": 0.1})
     claims = odd_even.EXPERIMENT.main(["--quick", "--sizes", "20", "--rotated", "45", "90", "--out", str(tmp_path)])
@@ -22,8 +25,10 @@ def test_odd_even_through_the_command_line(few_digits, tmp_path, monkeypatch):
     assert list(odd_even.OddEven("none", "none", rotated=90.0).data().y_train[:4]) == [0, 1, 0, 1]
 
 
-def test_odd_even_claims_and_table(failing, tmp_path):
-    def record(model, error, evidence, angle=None, rotated=90.0, seed=0):
+def test_odd_even_claims_and_table(failing: Any, tmp_path: Path) -> None:
+    def record(
+        model: str, error: float, evidence: Any, angle: Any = None, rotated: float = 90.0, seed: int = 0
+    ) -> dict[Any, Any]:
         return {
             "settings": {"model": model, "rotated": rotated, "num_train": 60_000, "seed": seed},
             "inference": "sparse",

@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
+from pathlib import Path
+from typing import Any
 
 import pytest
 
 from experiments import deformations, harness, odd_even, profiles, rotated_digits, tables
+from experiments.harness import Experiment
 from experiments.profiles import Profile
 from orbitgp.estimators import InvariantGPClassifier
 
 
-def test_a_profile_has_a_grid_and_starts_for_each_inference():
+def test_a_profile_has_a_grid_and_starts_for_each_inference() -> None:
     (profile,) = rotated_digits.QUICK
     options = rotated_digits.EXPERIMENT.parser().parse_args(["--quick", "--seeds", "2"])
     todo = rotated_digits.EXPERIMENT.plan(options)
@@ -25,7 +29,7 @@ def test_a_profile_has_a_grid_and_starts_for_each_inference():
 
 
 @pytest.mark.parametrize("experiment", [rotated_digits.EXPERIMENT, deformations.EXPERIMENT, odd_even.EXPERIMENT])
-def test_nothing_about_training_is_set(experiment):
+def test_nothing_about_training_is_set(experiment: Experiment) -> None:
     run = experiment.plan(experiment.parser().parse_args(["--seeds", "1"]))[-1]
     given, default = run.estimator("cpu").get_params(deep=False), InvariantGPClassifier().get_params(deep=False)
     changed = {name for name, value in given.items() if value != default[name]}
@@ -33,10 +37,19 @@ def test_nothing_about_training_is_set(experiment):
 
 
 @pytest.fixture
-def profiled():
+def profiled() -> Callable[..., Any]:
     """Makes a record of a profile."""
 
-    def make(kind, value, evidence, inference="auto", start=5.0, max_seconds=None, exact=None, stderr=0.0):
+    def make(
+        kind: Any,
+        value: Any,
+        evidence: Any,
+        inference: str = "auto",
+        start: float = 5.0,
+        max_seconds: Any = None,
+        exact: Any = None,
+        stderr: float = 0.0,
+    ) -> dict[Any, Any]:
         settings = {"kind": kind, "inference": inference, "start": start if kind == "learned" else value}
         return {
             "settings": settings | {"max_seconds": max_seconds},
@@ -50,7 +63,7 @@ def profiled():
     return make
 
 
-def test_the_exact_profile_judges_both(profiled, failing, tmp_path):
+def test_the_exact_profile_judges_both(profiled: Any, failing: Any, tmp_path: Path) -> None:
     curve = {0.0: 100.0, 60.0: 190.0, 90.0: 200.0, 180.0: 110.0}
     fixed = [profiled("fixed" if angle else "none", angle, evidence) for angle, evidence in curve.items()]
     exact = [*fixed, profiled("learned", 93.0, 201.0), profiled("learned", 60.0, 198.0, start=45.0)]
@@ -76,19 +89,19 @@ def test_the_exact_profile_judges_both(profiled, failing, tmp_path):
     assert (tmp_path / "picture.png").read_bytes().startswith(b"\x89PNG")
 
 
-def test_a_small_version_is_held_to_a_share_of_the_gain(profiled, failing):
+def test_a_small_version_is_held_to_a_share_of_the_gain(profiled: Any, failing: Any) -> None:
     none, top = profiled("none", 0.0, 100.0, max_seconds=1.0), profiled("fixed", 90.0, 200.0)
     assert failing(profiles.check([none, top, profiled("learned", 90.0, 192.0)])) == []
     assert len(failing(profiles.check([none, top, profiled("learned", 90.0, 190.0)]))) == 1
 
 
-def test_errors_of_draws_stand_behind_differences(profiled):
+def test_errors_of_draws_stand_behind_differences(profiled: Any) -> None:
     known, drawn = profiled("none", 0.0, 100.0), profiled("fixed", 90.0, 200.0, stderr=3.0)
     text = profiles.table([known, drawn, profiled("learned", 93.0, 201.0, stderr=4.0)])
     assert "| 90° (200 nats) | 93° (+1.0 ± 5.0 nats) | +101 ± 4 nats |" in text
 
 
-def test_other_starts_have_another_table(profiled):
+def test_other_starts_have_another_table(profiled: Any) -> None:
     here = [profiled("none", 0.0, 100.0), profiled("fixed", 90.0, 200.0), profiled("learned", 90.0, 200.0)]
     there = [r | {"profile": r["profile"] | {"title": "u"}} for r in (*here[:2], profiled("learned", 80.0, 199.0, start=45.0))]
     first, second = profiles.table([*here, *there]).split("\n\n")
@@ -96,7 +109,7 @@ def test_other_starts_have_another_table(profiled):
     assert "| u | exact | 90° (200 nats) | 80° (-1.0 nats) |" in second
 
 
-def test_what_sparse_inference_learned_is_judged_by_an_exact_profile(monkeypatch):
+def test_what_sparse_inference_learned_is_judged_by_an_exact_profile(monkeypatch: pytest.MonkeyPatch) -> None:
     run = rotated_digits.FULL[0].problem
     fits = []
     monkeypatch.setattr(profiles.DefaultFit, "measure", lambda self, device: fits.append(self) or next(found))
@@ -110,7 +123,7 @@ def test_what_sparse_inference_learned_is_judged_by_an_exact_profile(monkeypatch
 
 
 @pytest.mark.slow
-def test_profiles_through_the_command_line(tmp_path):
+def test_profiles_through_the_command_line(tmp_path: Path) -> None:
     problem = rotated_digits.RotatedDigits(rotated=60.0, num_train=12, num_test=4, max_seconds=0.2)
     experiment = profiles.experiment("rotated_digits", "about", [], [Profile(problem, [90.0], [5.0])])
     claims = experiment.main(["--quick", "--out", str(tmp_path)])

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import numpy as np
+import pytest
 
 from experiments import rotated_mnist
 from experiments.rotated_mnist import rotated_mnist as generated
 from orbitgp.datasets import Dataset
 
 
-def test_it_is_a_rotated_draw_without_replacement(monkeypatch):
+def test_it_is_a_rotated_draw_without_replacement(monkeypatch: pytest.MonkeyPatch) -> None:
     rng = np.random.default_rng(0)
     x, y = rng.random((30, 8, 8)).astype(np.float32), np.arange(30)
     monkeypatch.setattr(rotated_mnist, "mnist", lambda root: Dataset(x[:20], y[:20], x[20:], y[20:], name="", source="some"))

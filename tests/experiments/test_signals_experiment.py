@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+from typing import Any
+
 import numpy as np
 
 from experiments import harness, rivals, signals
@@ -16,19 +19,19 @@ def naive(a: np.ndarray, b: np.ndarray, reach: int) -> float:
     return float(cost[-1, -1])
 
 
-def test_time_warping_is_its_recursion():
+def test_time_warping_is_its_recursion() -> None:
     x = np.random.default_rng(0).normal(size=(5, 2, 20))
     found = rivals._warped(x[3:], x[:3], band=0.1)
     np.testing.assert_allclose(found, [[naive(a.T, b.T, 2) for b in x[:3]] for a in x[3:]], rtol=1e-5)
 
 
-def record(data: str, orbit: str, feature_map: str, evidence: float, accuracy: float, seed: int = 0) -> dict:
+def record(data: str, orbit: str, feature_map: str, evidence: float, accuracy: float, seed: int = 0) -> dict[str, Any]:
     settings = {"data": data, "model": f"{orbit}, {feature_map}", "orbit": orbit, "feature_map": feature_map, "seed": seed}
     found = {"settings": settings, "evidence": {"value": evidence, "stderr": 0.1}, "metrics": {"accuracy": accuracy}}
     return {**found, "seconds": 10.0, "hardware": {"cpus": 2}}
 
 
-def test_the_evidence_picks_and_the_test_set_does_not():
+def test_the_evidence_picks_and_the_test_set_does_not() -> None:
     found = []
     for data in signals.FIVE:
         found += [record(data, "none", "values", -20.0, 1.0), record(data, "timeshift", "values", -10.0, 0.9)]
@@ -40,31 +43,31 @@ def test_the_evidence_picks_and_the_test_set_does_not():
     assert "timeshift, values" in signals.table(found)
 
 
-def test_seconds_are_of_what_a_user_runs():
+def test_seconds_are_of_what_a_user_runs() -> None:
     found = [record("Coffee", o, m, -10.0, 0.9) for o, m in signals.candidates("Coffee", 0)]
     assert "| Coffee | 10 | 10 | 20 |" in signals.table(found)
     assert [holds for claim, holds in signals.check(found).items() if "default comparison" in claim] == [True]
 
 
-def resample(seed: int, accuracy: float) -> list[dict]:
+def resample(seed: int, accuracy: float) -> list[dict[str, Any]]:
     return [record("Coffee", "none", feature_map, -10.0, accuracy, seed) for feature_map in signals.FOR_CLASSES]
 
 
-def test_a_resample_counts_when_its_feature_maps_are_there():
+def test_a_resample_counts_when_its_feature_maps_are_there() -> None:
     found = [record("Coffee", "none", "values", -9.0, 0.8), *resample(3, 0.9)]
     assert signals.accuracies(found, "Coffee", None) == {0: 0.8, 3: 0.9}
     assert signals.accuracies(found[:-1], "Coffee", None) == {0: 0.8}
     assert "| Coffee | none, values | 0.800 (0.900) |" in signals.table(found)
 
 
-def test_resamples_choose_between_the_models_that_all_of_them_have():
+def test_resamples_choose_between_the_models_that_all_of_them_have() -> None:
     found = [*resample(1, 0.9), *resample(2, 0.9), record("Coffee", "timeshift", "values", -5.0, 0.5, 1)]
     assert signals.accuracies(found, "Coffee", None) == {1: 0.9, 2: 0.9}
     found.append(record("Coffee", "timeshift", "values", -5.0, 0.5, 2))
     assert signals.accuracies(found, "Coffee", None) == {1: 0.5, 2: 0.5}
 
 
-def test_packed_records_say_the_same_and_are_not_run_again(tmp_path):
+def test_packed_records_say_the_same_and_are_not_run_again(tmp_path: Path) -> None:
     of_rival = {"settings": {"data": "Coffee", "model": "RBF SVM", "seed": 1}, "metrics": {"accuracy": 0.7}, "seconds": 1.0}
     archive = record("Coffee", "timeshift", "values", -9.0, 0.8) | {"orbit": {"shift": [-1.0, 1.0]}}
     found = [archive, *resample(1, 0.9), *resample(2, 0.6), of_rival]
@@ -82,7 +85,7 @@ def test_packed_records_say_the_same_and_are_not_run_again(tmp_path):
     assert runs.isdisjoint({("RBF SVM", 1), ("none, values", 1), ("timeshift, values", 0)})
 
 
-def test_all_resamples_have_their_feature_maps_before_any_has_an_orbit(tmp_path):
+def test_all_resamples_have_their_feature_maps_before_any_has_an_orbit(tmp_path: Path) -> None:
     options = signals.EXPERIMENT.parser().parse_args(["--out", str(tmp_path), "--seeds", "4"])
     with_orbit = [run.orbit not in ("", "none") for run in signals.plan(options) if run.seed]
     assert with_orbit == sorted(with_orbit)

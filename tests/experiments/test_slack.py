@@ -11,7 +11,7 @@ from experiments import slack
 
 
 @pytest.mark.slow
-def test_the_best_bound_is_the_top_of_the_log_density(monkeypatch):
+def test_the_best_bound_is_the_top_of_the_log_density(monkeypatch: pytest.MonkeyPatch) -> None:
     torch.manual_seed(0)
     root = torch.randn(12, 12, dtype=torch.float64)
     targets = root @ torch.randn(12, 2, dtype=torch.float64) / 12**0.5 + 0.2 * torch.randn(12, 2, dtype=torch.float64)
@@ -33,7 +33,7 @@ def test_the_best_bound_is_the_top_of_the_log_density(monkeypatch):
 
 
 @pytest.mark.parametrize("orbit", [slack.SHIFTS, "rotation(60)"])
-def test_averages_over_the_draws_of_the_data_lose_nothing(orbit, monkeypatch):
+def test_averages_over_the_draws_of_the_data_lose_nothing(orbit: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(slack, "learned_lengthscale", lambda *_: 1.5)
     run = slack.Slack(
         orbit, num_data=30, num_samples=4, inducing=(10, 30), variables=((1, "random"), (2, "greedy"), (0, "greedy"))
@@ -48,7 +48,7 @@ def test_averages_over_the_draws_of_the_data_lose_nothing(orbit, monkeypatch):
     assert slack.table([record]).count("P = all, greedy") == 1
 
 
-def test_plans():
+def test_plans() -> None:
     sizes = {
         name: {(run.dataset, run.num_data) for run in slack.plan(SimpleNamespace(mnist=name == "mnist", quick=name == "quick"))}
         for name in ("digits", "mnist", "quick")

@@ -5,6 +5,8 @@ from __future__ import annotations
 import itertools
 import math
 from dataclasses import replace
+from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -26,17 +28,17 @@ from orbitgp.inference.elbo import elbo
 from orbitgp.inference.model import InvariantGP
 from orbitgp.inference.natural_gradient import set_posterior, statistics
 from orbitgp.likelihoods import Gaussian
-from orbitgp.orbits import Identity, Permutation
+from orbitgp.orbits import FiniteOrbit, Identity, Permutation
 from orbitgp.saving import container
 
 SMALL = Toy(num_train=24, half_width=2.0, grid=9, num_inducing=10)
 ORBITS = [Permutation.swap(0, 1), Identity()]
 
 
-def textbook(x, y, orbit, lengthscale, variance, noise):
+def textbook(x: torch.Tensor, y: Any, orbit: FiniteOrbit, lengthscale: float, variance: Any, noise: Any) -> Any:
     """log N(y; 0, K + noise^2 I), with K written out: the mean of four RBFs where the inputs may be swapped."""
 
-    def rbf(a, b):
+    def rbf(a: Any, b: Any) -> Any:
         return variance * torch.exp(-0.5 * (a[:, None] - b[None]).square().sum(-1) / lengthscale**2)
 
     swapped = x.flip(1)
@@ -48,7 +50,7 @@ def textbook(x, y, orbit, lengthscale, variance, noise):
     return -0.5 * (quadratic + torch.logdet(k) + len(y) * math.log(2 * math.pi)).item()
 
 
-def test_data_are_symmetric_lopsided_and_reproducible():
+def test_data_are_symmetric_lopsided_and_reproducible() -> None:
     config = Toy()
     data = make_data(config)
     torch.testing.assert_close(target(data.x), target(data.x.flip(1)))
@@ -63,7 +65,7 @@ def test_data_are_symmetric_lopsided_and_reproducible():
 
 @pytest.mark.parametrize("orbit", ORBITS, ids=["swap", "identity"])
 @pytest.mark.slow
-def test_exact_evidence_is_the_textbook_one_at_its_maximum(orbit):
+def test_exact_evidence_is_the_textbook_one_at_its_maximum(orbit: FiniteOrbit) -> None:
     data = make_data(SMALL)
     fit = fit_exact(data, orbit)
     best, evidence = fit["learned"], fit["evidence"]["value"]
@@ -75,7 +77,7 @@ def test_exact_evidence_is_the_textbook_one_at_its_maximum(orbit):
 
 
 @pytest.mark.parametrize("orbit", ORBITS, ids=["swap", "identity"])
-def test_bound_with_every_orbit_element_is_the_exact_evidence_and_with_fewer_lies_below(orbit):
+def test_bound_with_every_orbit_element_is_the_exact_evidence_and_with_fewer_lies_below(orbit: FiniteOrbit) -> None:
     data = make_data(SMALL)
     lengthscale, variance, noise = 0.7, 1.3, 0.3
     exact = textbook(data.x, data.y, orbit, lengthscale, variance, noise)
@@ -100,13 +102,13 @@ def test_bound_with_every_orbit_element_is_the_exact_evidence_and_with_fewer_lie
     assert all(more > fewer + 0.1 for more, fewer in itertools.pairwise(bounds))
 
 
-def test_maximise_finds_a_known_maximum():
+def test_maximise_finds_a_known_maximum() -> None:
     p = torch.tensor([3.0, -2.0], dtype=torch.float64, requires_grad=True)
     assert maximise(lambda: 5 - (p - 1).pow(4).sum() - (p[0] - p[1]).square(), [p]) == pytest.approx(5, abs=1e-6)
 
 
 @pytest.mark.slow
-def test_figure_two(tmp_path, capsys, monkeypatch):
+def test_figure_two(tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
     """What the paper claims, for the exact models and for the sparse ones; and what the command leaves behind."""
     monkeypatch.setattr(toy, "STARTS", (1.0,))
     runs = [replace(run, grid=21) for run in toy.all_runs(seeds=1)]
@@ -134,18 +136,18 @@ def test_figure_two(tmp_path, capsys, monkeypatch):
         assert sparse["metrics"]["test_rmse"] == pytest.approx(exact["metrics"]["test_rmse"], rel=0.2)
 
 
-def test_the_posterior_mean_comes_from_the_record():
+def test_the_posterior_mean_comes_from_the_record() -> None:
     record = SMALL.run()
     f = make_data(SMALL).f_test
     rmse = (posterior_mean(record) - f).square().mean().sqrt()
     assert float(rmse) == pytest.approx(record["metrics"]["test_rmse"])
 
 
-def test_a_failed_write_leaves_the_old_file_and_no_debris(tmp_path):
+def test_a_failed_write_leaves_the_old_file_and_no_debris(tmp_path: Path) -> None:
     path = tmp_path / "toy.json"
     container.replace(path, lambda beside: beside.write_text("old"))
 
-    def broken(beside):
+    def broken(beside: Any) -> None:
         beside.write_text("half")
         raise OSError("disk full")
 
@@ -159,7 +161,7 @@ def test_a_failed_write_leaves_the_old_file_and_no_debris(tmp_path):
     assert path.read_text() == "new"
 
 
-def test_the_evidence_is_the_sum_of_predictions_of_chunks():
+def test_the_evidence_is_the_sum_of_predictions_of_chunks() -> None:
     learned = {"lengthscale": 1.3, "variance": 0.8, "noise": 0.2}
     record = {"settings": {"model": "invariant", "num_train": 24, "grid": 3}, "learned": learned}
     found = chunk_predictions(record, 4)

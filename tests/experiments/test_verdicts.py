@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import pytest
 
@@ -10,7 +12,7 @@ from orbitgp.orbits import Identity
 
 
 @pytest.mark.slow
-def test_problems_come_from_their_number():
+def test_problems_come_from_their_number() -> None:
     some = [verdicts.generated(number) for number in range(0, verdicts.COUNT, 13)]
     for number, made in zip(range(0, verdicts.COUNT, 13), some, strict=True):
         again = verdicts.generated(number)
@@ -23,7 +25,7 @@ def test_problems_come_from_their_number():
     assert len(verdicts.names()) == verdicts.COUNT + 6
 
 
-def test_the_planted_average_is_invariant():
+def test_the_planted_average_is_invariant() -> None:
     """A function that is averaged over all cyclic shifts has one value for a signal and its shifts."""
     x = np.random.default_rng(0).normal(size=(3, 5))
     g = verdicts.random_functions(np.random.default_rng(1), 5, 1.0, 2)
@@ -33,14 +35,14 @@ def test_the_planted_average_is_invariant():
     np.testing.assert_allclose(found, np.mean([g(np.roll(x, by, 1)) for by in range(5)], 0))
 
 
-def record(problem: str, part: str, **further):
+def record(problem: str, part: str, **further: Any) -> dict[Any, Any]:
     return {"settings": {"problem": problem, "part": part}, "title": "made by hand", "seconds": 1.0, **further}
 
 
 @pytest.mark.parametrize(
     ("tied", "said"), [(["a"], "right"), (["a", "b"], "cannot tell"), (["b"], "wrong"), (["b", "c"], "wrong")]
 )
-def test_outcomes(tied, said):
+def test_outcomes(tied: list[str], said: str) -> None:
     truth = record("0", "truth", evidence={"a": 30.0, "b": 5.0, "c": 0.0})
     found = [truth, record("0", "auto", tied=tied)]
     (outcome,) = verdicts.outcomes(found, "auto")
@@ -52,7 +54,7 @@ def test_outcomes(tied, said):
 
 
 @pytest.mark.slow
-def test_the_truth_of_a_plain_model_is_its_exact_evidence(monkeypatch):
+def test_the_truth_of_a_plain_model_is_its_exact_evidence(monkeypatch: pytest.MonkeyPatch) -> None:
     """Where no symmetry can matter, the truth differs from the fitted evidence by the units of the targets alone."""
     monkeypatch.setattr(verdicts, "STARTS", 2)
     which = verdicts.problem("parity")

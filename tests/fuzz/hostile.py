@@ -181,9 +181,26 @@ def _rewritten(source: Path, path: Path, rng: np.random.Generator) -> None:
 
 def hostile_values(rng: np.random.Generator) -> Any:
     """A value that nobody would write."""
-    values = [None, -1, 0, 2**60, 10**30, 1e308, -0.5, True, "", EVIL, "x" * 10_000, [], {}, [[]], nested(500), {"a": {}}]
+    values: list[Any] = [
+        None,
+        -1,
+        0,
+        2**60,
+        10**30,
+        1e308,
+        -0.5,
+        True,
+        "",
+        EVIL,
+        "x" * 10_000,
+        [],
+        {},
+        [[]],
+        nested(500),
+        {"a": {}},
+    ]
     strings = {"dtype": "<U99999999", "shape": [3], "data": ["a", "b", "c"]}
-    objects: list[list[Any]] = [["array", strings], ["array", {"dtype": "<f8", "shape": [2**40], "data": []}], ["array", {}]]
+    objects: list[Any] = [["array", strings], ["array", {"dtype": "<f8", "shape": [2**40], "data": []}], ["array", {}]]
     objects += [["builtins:eval", {"*": ["1"]}], ["eval", {}], ["exp", {"*": [1]}], ["dict", {"*": [[[], 1]]}], [], "exp"]
     objects += [["size", {"*": [[2**62]]}], ["device", {"*": ["cuda:99"]}], ["random state", {}], ["bytes", {"hex": "€"}]]
     objects += [["tuple", {"*": [2**60]}], ["tuple", 3], ["orbitgp:Permutation", {"permutations": [[0]]}]]

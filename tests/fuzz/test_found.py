@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from gpytorch.kernels import MaternKernel, RBFKernel, RQKernel, ScaleKernel
+from gpytorch.kernels import Kernel, MaternKernel, RBFKernel, RQKernel, ScaleKernel
 
 from experiments.stick_breaking import StickBreaking
 from orbitgp import InvariantGPClassifier, InvariantGPRegressor, TrainingOptions
@@ -26,7 +26,7 @@ def within_ten_ranges(model: Any, X: np.ndarray, y: np.ndarray) -> bool:
     return bool((np.abs(model.predict(X) - y.mean()) < 10 * np.ptp(y)).all())
 
 
-def test_duplicates_do_not_stop_the_choice_of_the_concentration():
+def test_duplicates_do_not_stop_the_choice_of_the_concentration() -> None:
     """A raw Cholesky error, where all rows are nearly equal: their distances were rounding, and the kernel indefinite."""
     rng = np.random.default_rng(0)
     X = rng.normal(size=(1, 2)) * (1 + 1e-9 * rng.normal(size=(30, 2)))
@@ -34,7 +34,7 @@ def test_duplicates_do_not_stop_the_choice_of_the_concentration():
     assert np.isfinite(model.predict_proba(X)).all()
 
 
-def test_inducing_points_that_a_swap_makes_equal():
+def test_inducing_points_that_a_swap_makes_equal() -> None:
     """A Cholesky error: swapped points are the same point, many lengthscales from the others, and rounding tells them apart."""
     a, b = np.random.default_rng(1).normal(size=2)
     X, y = 1e7 * np.array([[a, b], [b, a]] * 4), np.arange(8.0)
@@ -46,7 +46,7 @@ def test_inducing_points_that_a_swap_makes_equal():
 
 @pytest.mark.filterwarnings("ignore:the border of these images")
 @pytest.mark.parametrize("training", [None, TrainingOptions(learning_rate=0.03)], ids=["climb", "steps"])
-def test_jitter_need_not_be_raised_by_hand(training):
+def test_jitter_need_not_be_raised_by_hand(training: TrainingOptions | None) -> None:
     """ "raise jitter" on a legitimate problem: Student-t, brightness, gradients, more points than images, and little light."""
     images = 1e-6 * np.repeat(np.random.default_rng(0).random((3, 5, 5)), 2, axis=0)
     given: dict[str, Any] = {**SMALL, "max_steps": 8, "training": training}
@@ -60,7 +60,7 @@ def test_jitter_need_not_be_raised_by_hand(training):
 @pytest.mark.parametrize("inducing_samples", [1, 3])
 @pytest.mark.parametrize("num_inducing", [1, 17])
 @pytest.mark.filterwarnings("ignore:the columns of X spread")
-def test_a_linear_mean_has_the_units_of_what_it_sees(num_inducing, inducing_samples):
+def test_a_linear_mean_has_the_units_of_what_it_sees(num_inducing: int, inducing_samples: int) -> None:
     """A prediction a hundred times beyond all targets: one inducing point does not tell how far apart inputs are."""
     rng = np.random.default_rng(0)
     X = rng.normal(size=(30, 3)) * [1e-4, 1.0, 1e4]
@@ -72,7 +72,7 @@ def test_a_linear_mean_has_the_units_of_what_it_sees(num_inducing, inducing_samp
 
 
 @pytest.mark.filterwarnings("ignore:the border of these images")
-def test_images_of_two_pixels():
+def test_images_of_two_pixels() -> None:
     """An evidence that is not finite: gradients of an image without any, and a likelihood of several decisions."""
     images = 1e-8 * (1e5 + np.random.default_rng(0).random((12, 1, 2)))
     options = TrainingOptions(inducing_samples=3, learning_rate=0.03)
@@ -82,21 +82,21 @@ def test_images_of_two_pixels():
 
 
 @pytest.mark.filterwarnings("ignore:the border of these images", "ignore:the pixels of X")
-def test_images_far_from_zero_and_many_lengthscales_apart():
+def test_images_far_from_zero_and_many_lengthscales_apart() -> None:
     """An infinite covariance: in single precision, distances from products were all rounding."""
     images = 32_000 + np.random.default_rng(0).random((4, 4, 8))
     model = InvariantGPRegressor(Rotation(), ScaleKernel(RBFKernel()), mean="linear", inference="exact", **SMALL)
     assert np.isfinite(model.fit(images, np.arange(4.0)).evidence_.value)
 
 
-def test_nearly_equal_rows_whose_swaps_are_far_apart():
+def test_nearly_equal_rows_whose_swaps_are_far_apart() -> None:
     rng = np.random.default_rng(0)
     X = 1e7 * rng.normal(size=(2, 3))[np.arange(8) % 2] * (1 + 1e-9 * rng.normal(size=(8, 3)))
     model = InvariantGPClassifier(Permutation.swap(0, 1), inference="exact", **SMALL).fit(X, np.arange(8) % 2)
     assert np.isfinite(model.evidence_.value)
 
 
-def test_robust_likelihoods_in_large_units():
+def test_robust_likelihoods_in_large_units() -> None:
     """The least precision of a datum was absolute, so targets of many thousands were taken for none at all."""
     rng = np.random.default_rng(0)
     X = rng.normal(size=(16, 2))
@@ -105,7 +105,7 @@ def test_robust_likelihoods_in_large_units():
     assert within_ten_ranges(model.fit(X, y), X, y)
 
 
-def test_the_mean_learns_in_the_units_of_the_targets():
+def test_the_mean_learns_in_the_units_of_the_targets() -> None:
     """Adam moved the constant of the mean by 0.03 a step, whatever the targets."""
     rng = np.random.default_rng(0)
     X = rng.normal(size=(10, 2))
@@ -116,7 +116,7 @@ def test_the_mean_learns_in_the_units_of_the_targets():
 
 
 @pytest.mark.parametrize("scale", [1e-8, 1e6])
-def test_a_target_that_does_not_vary_has_its_own_size_for_a_unit(scale):
+def test_a_target_that_does_not_vary_has_its_own_size_for_a_unit(scale: float) -> None:
     X = np.random.default_rng(0).normal(size=(20, 2))
     model = InvariantGPRegressor(likelihood="student-t", num_inducing=5, **SMALL).fit(X, np.full(20, scale))
     assert np.abs(model.predict(X) / scale - 1).max() < 1
@@ -125,7 +125,7 @@ def test_a_target_that_does_not_vary_has_its_own_size_for_a_unit(scale):
 @pytest.mark.parametrize("inference", ["exact", "sparse"])
 @pytest.mark.parametrize("likelihood", ["gaussian", "student-t"])
 @pytest.mark.parametrize("normalize_y", [True, False])
-def test_targets_that_vary_by_rounding(likelihood, inference, normalize_y):
+def test_targets_that_vary_by_rounding(likelihood: str, inference: str, normalize_y: bool) -> None:
     """An evidence or a bound of nan: their variance of 1e-63 was taken for that of f."""
     X, y = np.random.default_rng(0).normal(size=(46, 2)), np.full(46, 1441.3228767110365)  # their mean is rounded
     given: dict[str, Any] = {**SMALL, "likelihood": likelihood, "inference": inference, "normalize_y": normalize_y}
@@ -135,7 +135,7 @@ def test_targets_that_vary_by_rounding(likelihood, inference, normalize_y):
 
 
 @pytest.mark.parametrize("likelihood", ["student-t"])
-def test_the_evidence_of_constant_targets_has_a_top(likelihood):
+def test_the_evidence_of_constant_targets_has_a_top(likelihood: str) -> None:
     """1e26 nats: the scale of robust noise went to zero."""
     X = np.random.default_rng(0).normal(size=(20, 1))
     model = InvariantGPRegressor(likelihood=likelihood, random_state=0).fit(X, np.ones(20))
@@ -145,7 +145,7 @@ def test_the_evidence_of_constant_targets_has_a_top(likelihood):
 
 @pytest.mark.parametrize("kernel", [None, RQKernel(), MaternKernel(nu=0.5), RBFKernel(ard_num_dims=3)])
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
-def test_rows_alone_and_together_many_lengthscales_from_zero(kernel, dtype):
+def test_rows_alone_and_together_many_lengthscales_from_zero(kernel: Kernel | None, dtype: str) -> None:
     """Variances of 1e88, and of nan: whether products cancel was asked of the other points, and not of the rows themselves."""
     rng = np.random.default_rng(0)
     X = 1e4 * rng.normal(size=3) + rng.normal(size=(12, 3))
@@ -158,7 +158,7 @@ def test_rows_alone_and_together_many_lengthscales_from_zero(kernel, dtype):
 
 
 @pytest.mark.parametrize("scale", [1e3, 1e7])
-def test_a_kernel_of_gpytorch_sees_small_distances_of_large_inputs(scale):
+def test_a_kernel_of_gpytorch_sees_small_distances_of_large_inputs(scale: float) -> None:
     """It takes distances from products. The kernel of a row with itself, and with its copy, was off by as much as it is."""
     x = scale * torch.randn(9, 4, dtype=torch.float64, generator=torch.Generator().manual_seed(0))
     near = x + 0.1
@@ -167,7 +167,7 @@ def test_a_kernel_of_gpytorch_sees_small_distances_of_large_inputs(scale):
     torch.testing.assert_close(found, expected.detach(), rtol=1e-6, atol=0.0, check_dtype=False)
 
 
-def test_the_names_of_classes_do_not_choose_the_concentration():
+def test_the_names_of_classes_do_not_choose_the_concentration() -> None:
     """48 nats: two concentrations that predict equally well were told apart by an average that favours some classes."""
     rng = np.random.default_rng(1)
     x, labels = torch.from_numpy(rng.normal(size=(9, 32))), torch.from_numpy(rng.integers(0, 4, 9))
@@ -177,7 +177,7 @@ def test_the_names_of_classes_do_not_choose_the_concentration():
     assert one.concentration == other.concentration
 
 
-def test_noise_below_the_rounding_of_single_precision():
+def test_noise_below_the_rounding_of_single_precision() -> None:
     """The exact evidence was off by 16 nats: a kernel of single precision is off by as much as the noise of equal rows."""
     rng = np.random.default_rng(0)
     X = rng.normal(size=(4, 3))[np.arange(16) % 4]
@@ -189,7 +189,7 @@ def test_noise_below_the_rounding_of_single_precision():
     assert model.evidence_.value == pytest.approx(truth, abs=0.02)
 
 
-def test_a_lengthscale_is_not_the_rounding_of_features():
+def test_a_lengthscale_is_not_the_rounding_of_features() -> None:
     """An evidence above the exact one: nearly equal images have features that differ by rounding alone."""
     rng = np.random.default_rng(0)
     images = 1e4 * rng.random((1, 5, 5)) * (1 + 1e-7 * rng.normal(size=(6, 5, 5)))
@@ -199,7 +199,7 @@ def test_a_lengthscale_is_not_the_rounding_of_features():
     assert float(kernel.base_kernel.base_kernel.lengthscale.detach()) > 1e-6
 
 
-def test_a_kink_has_no_slope_where_rows_are_equal():
+def test_a_kink_has_no_slope_where_rows_are_equal() -> None:
     """The slope by the lengthscale of Matérn-1/2 was 96 or 0, by the order of the rows: it divided by a rounded distance."""
     x = 400 + torch.randn(3, 9, generator=torch.Generator().manual_seed(0))[torch.arange(12) % 3]
     weights = torch.randn(12, 12, generator=torch.Generator().manual_seed(1), dtype=torch.float64)
@@ -212,14 +212,14 @@ def test_a_kink_has_no_slope_where_rows_are_equal():
     assert slopes[0] == pytest.approx(slopes[1], rel=1e-4)
 
 
-def test_a_huge_group_is_refused():
+def test_a_huge_group_is_refused() -> None:
     """A file could ask for a group of 12! permutations, and for days of work."""
     with pytest.raises(ValueError, match="more than 100,000 elements"):
         Permutation([[*range(1, 12), 0], [1, 0, *range(2, 12)]], close=True)
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
-def test_a_kink_sees_that_rows_are_equal(dtype):
+def test_a_kink_sees_that_rows_are_equal(dtype: torch.dtype) -> None:
     """0.6 nats by the order of the rows (seed 7876): equal rows were 1e-7 apart, and the noise was 1e-6."""
     x = 2 * torch.randn(4, 5, dtype=dtype, generator=torch.Generator().manual_seed(0))[torch.arange(12) % 4]
     found = covariance(MaternKernel(nu=0.5).double()).expectations(x[:, None, None], x, Pairing.exact())[0][:, 0]
@@ -230,7 +230,7 @@ def test_a_kink_sees_that_rows_are_equal(dtype):
     torch.testing.assert_close(found.double(), expected, rtol=0, atol=4 * torch.finfo(dtype).eps)
 
 
-def test_swaps_that_lie_ninety_lengthscales_from_their_centre():
+def test_swaps_that_lie_ninety_lengthscales_from_their_centre() -> None:
     """0.003 nats by the order of the rows (seed 6826): K was off by 1e-12 of its variance, and the noise was 1e-9 of it."""
     rng = np.random.default_rng(0)
     x = np.stack([np.full(22, -4e5), -6e4 + 300 * rng.normal(size=22)], 1) / 2500
@@ -244,7 +244,7 @@ def test_swaps_that_lie_ninety_lengthscales_from_their_centre():
     np.testing.assert_allclose(found.detach(), expected, rtol=0, atol=1e-14)
 
 
-def test_rounding_of_single_precision_beside_an_outlier():
+def test_rounding_of_single_precision_beside_an_outlier() -> None:
     """0.007 nats by the order of the rows (seed 2540): the check took the precision of the data for that of the outlier."""
     problem = random_problem(2540)
     with warnings.catch_warnings():

@@ -7,6 +7,7 @@ import os
 import shutil
 import zipfile
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -22,7 +23,7 @@ SEEDS = [*range(0, 100 * len(READERS), 25), *range(100 * len(READERS), 100 * len
 
 
 @pytest.mark.parametrize("part", range(4))
-def test_hostile_files(part):
+def test_hostile_files(part: int) -> None:
     wrong = {f"seed {seed}, {case(seed)[0]}": found for seed in SEEDS[part::4] if (found := bad_file(seed))}
     assert not wrong
 
@@ -38,7 +39,7 @@ FOUND = {
 
 
 @pytest.mark.parametrize("seed", FOUND, ids=list(FOUND.values()))
-def test_files_that_were_once_bad(seed):
+def test_files_that_were_once_bad(seed: int) -> None:
     assert bad_file(seed) == []
 
 
@@ -52,7 +53,7 @@ CHANGES = {
 
 @pytest.mark.parametrize("change", CHANGES)
 @pytest.mark.parametrize("command", [["predict", "run", "data.npz"], ["learn", "--resume", "run"]])
-def test_a_configuration_that_was_changed(change, command):
+def test_a_configuration_that_was_changed(change: str, command: list[str]) -> None:
     with workplace() as folder:
         shutil.copytree(folder / "model", "run")
         Path("run/result.json").unlink()
@@ -66,7 +67,7 @@ def test_a_configuration_that_was_changed(change, command):
 
 @pytest.mark.parametrize("content", [[], {}, {"interrupted": 1}, {"summary": 5, "checksum": 5}])
 @pytest.mark.parametrize("command", [["show", "run"], ["learn", "--resume", "run"]])
-def test_a_result_of_another_form(content, command):
+def test_a_result_of_another_form(content: dict[str, int] | list[Any], command: list[str]) -> None:
     with workplace() as folder:
         shutil.copytree(folder / "model", "run")
         Path("run/result.json").write_text(json.dumps(content))
@@ -76,7 +77,7 @@ def test_a_result_of_another_form(content, command):
 
 
 @pytest.mark.parametrize("steps", ["many", None, {}])
-def test_a_checkpoint_of_another_form(steps, tmp_path):
+def test_a_checkpoint_of_another_form(steps: dict[Any, Any] | str | None, tmp_path: Path) -> None:
     kind, config, tensors = read(originals() / "checkpoint.safetensors")
     write(tmp_path / "checkpoint.safetensors", kind, {**config, "steps": steps}, tensors)
     with pytest.raises(ValueError, match="damaged: its header is not that of a checkpoint"):
@@ -84,7 +85,7 @@ def test_a_checkpoint_of_another_form(steps, tmp_path):
 
 
 @pytest.mark.slow
-def test_a_zip_bomb_is_not_unpacked(tmp_path, monkeypatch):
+def test_a_zip_bomb_is_not_unpacked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path = tmp_path / "bomb.npz"
     header = b"\x93NUMPY\x01\x00v\x00" + b"{'descr': '|u1', 'fortran_order': False, 'shape': (100000000,), }".ljust(117) + b"\n"
     with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as packed:
@@ -97,7 +98,7 @@ def test_a_zip_bomb_is_not_unpacked(tmp_path, monkeypatch):
         load(path)
 
 
-def test_a_class_folder_may_have_any_name(tmp_path):
+def test_a_class_folder_may_have_any_name(tmp_path: Path) -> None:
     """Control characters and markup in a name are only a name."""
     from PIL import Image
 
@@ -109,7 +110,7 @@ def test_a_class_folder_may_have_any_name(tmp_path):
     assert judged(load, tmp_path) == []
 
 
-def test_writing_does_not_follow_links(tmp_path):
+def test_writing_does_not_follow_links(tmp_path: Path) -> None:
     """Neither a link at the name itself, nor one at the name of the file beside."""
     outside = tmp_path / "outside.txt"
     outside.write_text("mine")
@@ -123,7 +124,7 @@ def test_writing_does_not_follow_links(tmp_path):
     assert [p.name for p in folder.iterdir()] == ["config.json"]
 
 
-def test_a_failed_write_leaves_nothing(tmp_path):
+def test_a_failed_write_leaves_nothing(tmp_path: Path) -> None:
     def fails(beside: Path) -> None:
         beside.write_text("half")
         raise OSError(28, "No space left on device", str(beside))

@@ -14,7 +14,7 @@ from tests.fuzz.load import predict, steps
 
 
 @pytest.mark.slow
-def test_predictions_of_many_rows_take_flat_memory(tmp_path):
+def test_predictions_of_many_rows_take_flat_memory(tmp_path: Path) -> None:
     """A quarter of the rows fills one chunk."""
     result = tmp_path / "more"
     process = new_process.start(predict_here, 100_000, str(result))
@@ -33,7 +33,7 @@ def predict_here(rows: int, result: str) -> None:
 
 
 @pytest.mark.slow
-def test_many_steps_do_not_gain_memory_and_resume_exactly():
+def test_many_steps_do_not_gain_memory_and_resume_exactly() -> None:
     found = steps(100)
     assert found["gained_mb"] < 5
     assert found["resumed_the_same"]

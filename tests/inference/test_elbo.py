@@ -4,18 +4,20 @@ from __future__ import annotations
 
 import itertools
 import math
+from collections.abc import Callable
+from typing import Any
 
 import gpytorch
 import pytest
 import torch
-from gpytorch.kernels import MaternKernel, RBFKernel, RQKernel, ScaleKernel
+from gpytorch.kernels import Kernel, MaternKernel, RBFKernel, RQKernel, ScaleKernel
 
 from experiments.stick_breaking import StickBreaking
 from orbitgp.inference.elbo import elbo, expected_log_likelihood
 from orbitgp.inference.model import InvariantGP
 from orbitgp.inference.natural_gradient import set_posterior, statistics
 from orbitgp.kernels.invariant import InvariantKernel
-from orbitgp.likelihoods import Bernoulli, Gaussian
+from orbitgp.likelihoods import Bernoulli, Gaussian, Likelihood
 from orbitgp.orbits import GaussianNoise, Identity, Permutation
 
 LENGTHSCALE, VARIANCE, NOISE = 0.9, 1.4, 0.05
@@ -25,13 +27,13 @@ CYCLE = [[0, 1, 2], [1, 2, 0], [2, 0, 1]]
 pytestmark = pytest.mark.usefixtures("double")
 
 
-def make_kernel(base=RBFKernel, **kwargs):
+def make_kernel(base: type[Kernel] = RBFKernel, **kwargs: Any) -> Any:
     kernel = ScaleKernel(base(**kwargs))
     kernel.outputscale, kernel.base_kernel.lengthscale = VARIANCE, LENGTHSCALE
     return kernel
 
 
-def randomise(model):
+def randomise(model: InvariantGP) -> Any:
     with torch.no_grad():
         model.q_mean.normal_()
         model.q_sqrt.copy_((0.3 * torch.randn_like(model.q_sqrt)).tril(-1) + 0.5 * torch.eye(len(model.inducing)))
@@ -39,7 +41,7 @@ def randomise(model):
     return model
 
 
-def optimal(model, likelihood, x, y):
+def optimal(model: InvariantGP, likelihood: Likelihood, x: torch.Tensor, y: torch.Tensor) -> Any:
     """q(u) at its best, from exact statistics; the bound there."""
     samples = model.orbit.sample(x, None)
     stats = statistics(model, model.whitened_means(samples), likelihood.quadratic(y, None), len(x))
@@ -47,11 +49,11 @@ def optimal(model, likelihood, x, y):
     return elbo(model, likelihood, samples, y, len(x)).item()
 
 
-def rbf(a, b):
+def rbf(a: torch.Tensor, b: torch.Tensor) -> Any:
     return VARIANCE * torch.exp(-0.5 * (a[:, None] - b).square().sum(-1) / LENGTHSCALE**2)
 
 
-def orbit_means(x, z, permutations):
+def orbit_means(x: torch.Tensor, z: torch.Tensor, permutations: list[list[int] | tuple[int, int, int]]) -> Any:
     """k_fu (N, M) and k_ff (N, N) of a set of permutations, one pair of elements at a time."""
     elements = [x[:, list(p)] for p in permutations]
     kfu = sum(rbf(e, z) for e in elements) / len(elements)
@@ -59,7 +61,7 @@ def orbit_means(x, z, permutations):
     return kfu, kff
 
 
-def log_normal(y, covariance):
+def log_normal(y: torch.Tensor, covariance: torch.Tensor) -> Any:
     """log N(y; 0, covariance), summed over the columns of y."""
     law = torch.distributions.MultivariateNormal(torch.zeros(len(y)), covariance)
     return sum(law.log_prob(column) for column in y.mT).item()
@@ -71,7 +73,7 @@ def log_normal(y, covariance):
 class SVGP(gpytorch.models.ApproximateGP):
     """GPyTorch's own stochastic variational GP, whitened; a batch of them for several outputs."""
 
-    def __init__(self, inducing, kernel, outputs=None):
+    def __init__(self, inducing: torch.Tensor, kernel: ScaleKernel, outputs: int | None = None) -> None:
         batch = torch.Size([] if outputs is None else [outputs])
         q = gpytorch.variational.CholeskyVariationalDistribution(len(inducing), batch_shape=batch)
         strategy = gpytorch.variational.VariationalStrategy(self, inducing, q, jitter_val=1e-10)
@@ -83,13 +85,13 @@ class SVGP(gpytorch.models.ApproximateGP):
         self.covar_module = kernel
         self.q = q
 
-    def forward(self, x):
+    def forward(self, x: torch.Tensor) -> Any:
         return gpytorch.distributions.MultivariateNormal(self.mean_module(x), self.covar_module(x))
 
 
 @pytest.mark.parametrize("outputs", [None, 3])
 @pytest.mark.parametrize("base", [RBFKernel, MaternKernel])
-def test_without_an_orbit_it_is_gpytorchs_bound_and_gradient(outputs, base):
+def test_without_an_orbit_it_is_gpytorchs_bound_and_gradient(outputs: int | None, base: type[Kernel]) -> None:
     count, latents = 40, outputs or 1
     x, y = torch.randn(count, 2), torch.randn(count, latents)
     z = torch.randn(7, 2)
@@ -131,7 +133,7 @@ def test_without_an_orbit_it_is_gpytorchs_bound_and_gradient(outputs, base):
 # The best q(u): the collapsed bound, the exact marginal likelihood
 
 
-def problem(count=12, outputs=2, dim=3):
+def problem(count: int = 12, outputs: int | None = 2, dim: int = 3) -> Any:
     x = torch.randn(count, dim)
     y = torch.stack([torch.sin(2 * x.sum(1)), x.prod(1)], 1)[:, :outputs] + 0.1 * torch.randn(count, outputs)
     return x, y
@@ -139,7 +141,7 @@ def problem(count=12, outputs=2, dim=3):
 
 @pytest.mark.parametrize("permutations", [[[0, 1, 2]], CYCLE, [[0, 1, 2], [1, 0, 2]]])
 @pytest.mark.parametrize("shared", [True, False])
-def test_with_the_best_q_it_is_the_collapsed_bound(permutations, shared):
+def test_with_the_best_q_it_is_the_collapsed_bound(permutations: list[list[int] | tuple[int, int, int]], shared: bool) -> None:
     """Titsias 2009: log N(y; 0, Q + noise I) - tr(K - Q) / (2 noise)."""
     x, y = problem()
     z = torch.randn(6, 3)
@@ -151,7 +153,7 @@ def test_with_the_best_q_it_is_the_collapsed_bound(permutations, shared):
     assert optimal(model, likelihood, x, y) == pytest.approx(truth, rel=1e-9)
 
 
-def test_no_other_q_is_better():
+def test_no_other_q_is_better() -> None:
     x, y = problem()
     model = InvariantGP(make_kernel(), Permutation(CYCLE), torch.randn(6, 3), 2, jitter=1e-10)
     likelihood = Gaussian(2, noise=NOISE)
@@ -172,7 +174,9 @@ def test_no_other_q_is_better():
 
 @pytest.mark.parametrize("permutations", [[[0, 1, 2]], CYCLE, list(itertools.permutations(range(3)))])
 @pytest.mark.parametrize("base", [RBFKernel, MaternKernel])
-def test_with_inducing_points_everywhere_it_is_the_log_marginal_likelihood(permutations, base):
+def test_with_inducing_points_everywhere_it_is_the_log_marginal_likelihood(
+    permutations: list[list[int] | tuple[int, int, int]], base: type[Kernel]
+) -> None:
     x, y = problem(count=8)
     orbit = Permutation(permutations)
     every = orbit.elements(x).reshape(-1, 3)
@@ -188,7 +192,7 @@ def test_with_inducing_points_everywhere_it_is_the_log_marginal_likelihood(permu
     assert few < half - 0.1 < truth - 0.2
 
 
-def test_with_a_mean_it_is_the_log_marginal_likelihood_of_the_residuals():
+def test_with_a_mean_it_is_the_log_marginal_likelihood_of_the_residuals() -> None:
     x, y = problem(count=8)
     orbit = Permutation(CYCLE)
     every = orbit.elements(x).reshape(-1, 3)
@@ -206,7 +210,7 @@ def test_with_a_mean_it_is_the_log_marginal_likelihood_of_the_residuals():
 # Minibatches and orbit samples
 
 
-def test_minibatches_average_to_the_whole():
+def test_minibatches_average_to_the_whole() -> None:
     x, y = problem(count=12)
     model = randomise(InvariantGP(make_kernel(), Permutation(CYCLE), torch.randn(5, 3), 2))
     likelihood = Gaussian(2, noise=NOISE)
@@ -216,13 +220,13 @@ def test_minibatches_average_to_the_whole():
     assert max(parts) - min(parts) > 1.0
 
 
-def noise_bound(model, likelihood, x, y):
+def noise_bound(model: InvariantGP, likelihood: Likelihood, x: torch.Tensor, y: torch.Tensor) -> Any:
     """The ELBO under Gaussian noise from closed forms, differentiable in the scale, the lengthscale and q(u)."""
     dim, z = x.shape[1], model.inducing
     l2, s2 = model.kernel.base_kernel.lengthscale[0, 0] ** 2, model.orbit.scale**2
     variance = model.kernel.outputscale
 
-    def gaussian(a, b, width2):
+    def gaussian(a: torch.Tensor, b: torch.Tensor, width2: Any) -> Any:
         return variance * (l2 / width2) ** (dim / 2) * torch.exp(-0.5 * (a[:, None] - b).square().sum(-1) / width2)
 
     kfu = gaussian(x, z, l2 + s2)
@@ -237,7 +241,7 @@ def noise_bound(model, likelihood, x, y):
 
 @pytest.mark.slow
 @pytest.mark.parametrize(("draws", "groups"), [("iid", 4), ("iid", 2), ("qmc", 2)])
-def test_bound_and_gradient_are_unbiased_under_gaussian_noise(draws, groups):
+def test_bound_and_gradient_are_unbiased_under_gaussian_noise(draws: str, groups: int) -> None:
     x, y = problem(count=4, outputs=2, dim=2)
     model = InvariantGP(make_kernel(), GaussianNoise(0.6).double(), torch.randn(4, 2), 2, "constant", True, jitter=1e-8)
     randomise(model)
@@ -248,7 +252,7 @@ def test_bound_and_gradient_are_unbiased_under_gaussian_noise(draws, groups):
     generator = torch.Generator().manual_seed(0)
     repeats, copies = 50, 60
 
-    def once():
+    def once() -> Any:
         # Several draws of the same four data at a time: the bound of N data from copies * N of them.
         samples = model.orbit.sample(x.repeat(copies, 1), 4, groups, draws, generator)
         bound = elbo(model, likelihood, samples, y.repeat(copies, 1), 4)
@@ -266,12 +270,20 @@ def test_bound_and_gradient_are_unbiased_under_gaussian_noise(draws, groups):
 class Bound(torch.nn.Module):
     """The ELBO as a function of every parameter, with the same draws at each call."""
 
-    def __init__(self, model, likelihood, x, y, num_samples, local=None):
+    def __init__(
+        self,
+        model: InvariantGP,
+        likelihood: Likelihood,
+        x: torch.Tensor,
+        y: torch.Tensor,
+        num_samples: int | None,
+        local: torch.Tensor | None = None,
+    ) -> None:
         super().__init__()
         self.model, self.likelihood = model, likelihood
         self.data = x, y, num_samples, local
 
-    def forward(self):
+    def forward(self) -> Any:
         x, y, num_samples, local = self.data
         samples = self.model.orbit.sample(x, num_samples, 2, "iid", torch.Generator().manual_seed(0))
         return elbo(self.model, self.likelihood, samples, y, 10, local)
@@ -280,7 +292,7 @@ class Bound(torch.nn.Module):
 @pytest.mark.parametrize(
     "name", ["noise", "noise per feature", "noise, any kernel", "without replacement", "exact", "bernoulli"]
 )
-def test_gradcheck_in_everything(name):
+def test_gradcheck_in_everything(name: str) -> None:
     x, y = torch.randn(2, 2), torch.randn(2, 2)
     orbit, num_samples = GaussianNoise(0.5, num_features=2 if name == "noise per feature" else None), 4
     if name in ("without replacement", "exact"):
@@ -308,7 +320,7 @@ def test_gradcheck_in_everything(name):
 
 @pytest.mark.parametrize("orbit", [Identity, lambda: Permutation(CYCLE), lambda: GaussianNoise(0.5)])
 @pytest.mark.parametrize("far", [0.0, 100.0])
-def test_single_precision_data_cost_few_digits(orbit, far):
+def test_single_precision_data_cost_few_digits(orbit: Callable[..., Any] | type[Identity], far: float) -> None:
     x, y = problem(count=20)
     x, z = (x + far).float(), torch.randn(8, 3).float() + far
     results = {}
@@ -334,7 +346,7 @@ def test_single_precision_data_cost_few_digits(orbit, far):
 
 
 @pytest.mark.parametrize("likelihood", [Bernoulli(), StickBreaking(3)], ids=lambda one: type(one).__name__)
-def test_below_the_expected_log_likelihood_for_any_local_parameter(likelihood):
+def test_below_the_expected_log_likelihood_for_any_local_parameter(likelihood: Likelihood) -> None:
     """One datum at a time: the quadratic's expectation is below E log p(y | f), here by sampling f."""
     classes = likelihood.num_classes
     x = torch.randn(6, 3)

@@ -59,7 +59,7 @@ def random_orbit(choose: random.Random, images: bool) -> tuple[Orbit, int | None
     if choose.random() < 0.5:
         orbit = choose.choice(finite)
         subset = orbit.size > 2 and choose.random() < 0.2  # fixed elements of a larger orbit
-        return orbit, orbit.size - 1 if subset else None
+        return orbit, int(orbit.size) - 1 if subset else None
     return choose.choice(sampled), choose.randint(1, 6)
 
 
@@ -122,7 +122,7 @@ def rounding(value: float) -> float:
 
 
 @pytest.mark.parametrize("block", [pytest.param(b, marks=[pytest.mark.slow] if b > 1 else []) for b in range(BLOCKS)])
-def test_the_bound_lies_below_the_log_evidence(block, monkeypatch):
+def test_the_bound_lies_below_the_log_evidence(block: int, monkeypatch: pytest.MonkeyPatch) -> None:
     if block:  # shapes were checked on the first block; checks take half of the time
         monkeypatch.setattr(jaxtyping.config, "jaxtyping_disable", True)
     for seed in range(block, PROBLEMS, BLOCKS):
@@ -141,7 +141,7 @@ def in_single_precision(problem: Problem) -> Problem:
 
 
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
-def test_a_gpu_does_not_lift_the_bound(monkeypatch):
+def test_a_gpu_does_not_lift_the_bound(monkeypatch: pytest.MonkeyPatch) -> None:
     """The bound at its best q(u) lies above the exact log evidence in double precision by
     no more than single precision moves it on a CPU."""
     monkeypatch.setattr(jaxtyping.config, "jaxtyping_disable", True)
@@ -183,13 +183,13 @@ SOME = range(16)
 
 
 @pytest.mark.parametrize("seed", [1, 2, 3, 4])
-def test_the_dense_formula_is_the_log_evidence(seed):
+def test_the_dense_formula_is_the_log_evidence(seed: int) -> None:
     problem = random_problem(seed)
     k, _ = dense(problem)
     assert dense_bound(problem, k, k) == pytest.approx(log_evidence(problem), abs=1e-7)
 
 
-def test_a_broken_bound_is_found():
+def test_a_broken_bound_is_found() -> None:
     """With Q <= K_f in both terms, and without the slack, many of these bounds would lie above."""
     above = 0
     for seed in SOME:
@@ -201,7 +201,7 @@ def test_a_broken_bound_is_found():
 
 @pytest.mark.parametrize("likelihood", [Gaussian(2, 0.05), GaussianIndicators(3, 0.1), Dirichlet(3, 1e-3)])
 @pytest.mark.parametrize(("orbit", "num_samples"), [(Permutation(CYCLE), None), (GaussianNoise(0.4), 5)])
-def test_with_values_of_f_at_the_data_nothing_is_lost(likelihood, orbit, num_samples):
+def test_with_values_of_f_at_the_data_nothing_is_lost(likelihood: Likelihood, orbit: Orbit, num_samples: int | None) -> None:
     """u = f(X) on the draws of the data."""
     x, kernel, orbit = torch.randn(12, 3), ScaleKernel(RBFKernel()).double(), orbit.double()
     y = torch.randn(12, 2) if isinstance(likelihood, Gaussian) else likelihood.encode(torch.randint(3, (12,)))
@@ -224,14 +224,14 @@ def batches(problem: Problem, local: Tensor | None = None) -> list[Batch]:
 
 
 class TestSlack:
-    def test_it_is_the_weighted_trace(self):
+    def test_it_is_the_weighted_trace(self) -> None:
         for seed in SOME:
             problem = random_problem(seed)
             (k, q), lam = dense(problem), problem.likelihood.quadratic(problem.y, None).lam.detach()
             expected = 0.5 * float((lam * (k - q).diagonal()[:, None]).sum())
             assert elbo_of_all(problem.model, problem.likelihood, batches(problem)).slack == pytest.approx(expected, abs=1e-6)
 
-    def test_it_covers_the_determinant_and_the_trace(self):
+    def test_it_covers_the_determinant_and_the_trace(self) -> None:
         """evidence - collapsed = slack - 1/2 log|I + X| + 1/2 h.(P^-1 - B^-1) h."""
         problem = random_problem(next(s for s in SOME if isinstance(random_problem(s).likelihood, Dirichlet)))
         (k, q), lower = dense(problem), collapsed(problem)
@@ -240,7 +240,7 @@ class TestSlack:
         expected = elbo_of_all(problem.model, problem.likelihood, batches(problem)).slack - determinant + fit
         assert log_evidence(problem) - lower == pytest.approx(expected, abs=1e-6)
 
-    def test_fresh_draws_estimate_the_variance_without_bias(self):
+    def test_fresh_draws_estimate_the_variance_without_bias(self) -> None:
         """GaussianNoise under an RBF kernel in one dimension: k_ff and k_fu are RBFs again."""
         x, z, width, reach = torch.randn(6, 1), torch.randn(3, 1), 1.0, 0.6
         kernel = ScaleKernel(RBFKernel()).double()
@@ -260,7 +260,7 @@ class TestSlack:
         values = torch.tensor([elbo_of_all(model, likelihood, [Batch(samples, targets, None)]).slack / 20 for samples in draws])
         assert abs(values.mean().item() - expected) < 4 * values.std().item() / math.sqrt(len(values))
 
-    def test_a_likelihood_with_local_parameters(self):
+    def test_a_likelihood_with_local_parameters(self) -> None:
         problem = random_problem(3)
         likelihood = StickBreaking(3)
         x, y = problem.x, likelihood.encode(torch.randint(3, (len(problem.x),)))

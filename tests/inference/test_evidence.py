@@ -4,16 +4,18 @@ from __future__ import annotations
 
 import math
 from dataclasses import replace
+from typing import Any
 
 import pytest
 import torch
 from gpytorch.kernels import RBFKernel, ScaleKernel
+from torch._C import Generator
 
 from orbitgp.inference.elbo import elbo
 from orbitgp.inference.evidence import Evidence, measure_evidence
 from orbitgp.inference.model import InvariantGP
-from orbitgp.likelihoods import Bernoulli, Gaussian, StudentT
-from orbitgp.orbits import GaussianNoise, Identity, Permutation
+from orbitgp.likelihoods import Bernoulli, Gaussian, Likelihood, StudentT
+from orbitgp.orbits import GaussianNoise, Identity, Orbit, Permutation
 
 CYCLE = [[0, 1, 2], [1, 2, 0], [2, 0, 1]]
 
@@ -21,7 +23,7 @@ CYCLE = [[0, 1, 2], [1, 2, 0], [2, 0, 1]]
 pytestmark = pytest.mark.usefixtures("double")
 
 
-def make_model(orbit, dim, latents=1, shared=True):
+def make_model(orbit: Orbit, dim: int, latents: int = 1, shared: bool = True) -> InvariantGP:
     kernel = ScaleKernel(RBFKernel())
     kernel.outputscale = 1.5
     model = InvariantGP(kernel, orbit.double(), torch.randn(4, dim), latents, "constant", shared)
@@ -31,11 +33,11 @@ def make_model(orbit, dim, latents=1, shared=True):
     return model
 
 
-def generator(seed=0):
+def generator(seed: int = 0) -> Generator:
     return torch.Generator().manual_seed(seed)
 
 
-def test_enumerated_orbits_have_the_bound_and_no_error():
+def test_enumerated_orbits_have_the_bound_and_no_error() -> None:
     model = make_model(Permutation(CYCLE), 3, 2)
     x, y = torch.randn(10, 3), torch.randn(10, 2)
     likelihood = Gaussian(2)
@@ -50,7 +52,7 @@ def test_enumerated_orbits_have_the_bound_and_no_error():
     assert "±" not in str(evidence)
 
 
-def test_some_rows_stand_for_all_and_their_choice_is_the_error():
+def test_some_rows_stand_for_all_and_their_choice_is_the_error() -> None:
     """Without an orbit nothing else is drawn. Means of n of N terms vary by (1 - n/N) / n of the variance of the terms."""
     model, likelihood = make_model(Identity(), 2), Gaussian(1, noise=0.3)
     x, y = torch.randn(12, 2), torch.randn(12, 1)
@@ -64,7 +66,7 @@ def test_some_rows_stand_for_all_and_their_choice_is_the_error():
         assert measure_evidence(model, likelihood, x, y, most_rows=enough).stderr == 0.0
 
 
-def test_all_digits_of_a_large_value_are_kept():
+def test_all_digits_of_a_large_value_are_kept() -> None:
     """Nats of many data: single precision would round a bound of ten million nats to whole ones."""
     model = make_model(Identity(), 1)
     x, y = torch.randn(50, 1), 3000 * torch.randn(50, 1)
@@ -77,10 +79,10 @@ def test_all_digits_of_a_large_value_are_kept():
 
 @pytest.mark.slow
 @pytest.mark.parametrize(("orbit", "samples", "draws"), [("noise", 8, "qmc"), ("subset", 2, "iid")])
-def test_the_standard_error_is_honest(orbit, samples, draws):
+def test_the_standard_error_is_honest(orbit: str, samples: int, draws: str) -> None:
     """Over many measurements, (value - truth) / stderr has the scale of a t distribution with passes - 1 degrees of freedom."""
-    orbit = GaussianNoise(0.5) if orbit == "noise" else Permutation([*CYCLE, [0, 2, 1], [1, 0, 2], [2, 1, 0]])
-    model = make_model(orbit, 3)
+    some = GaussianNoise(0.5) if orbit == "noise" else Permutation([*CYCLE, [0, 2, 1], [1, 0, 2], [2, 1, 0]])
+    model = make_model(some, 3)
     x, y = torch.randn(4, 3), torch.randn(4, 1)
     likelihood = Gaussian(1, noise=0.3)
     rounds, passes = 40, 8
@@ -103,18 +105,18 @@ def test_the_standard_error_is_honest(orbit, samples, draws):
 
 
 @pytest.mark.slow
-def test_more_passes_and_more_samples_mean_less_error():
+def test_more_passes_and_more_samples_mean_less_error() -> None:
     model = make_model(GaussianNoise(0.5), 2)
     x, y = torch.randn(10, 2), torch.randn(10, 1)
 
-    def error(samples, passes):
+    def error(samples: int, passes: int) -> float:
         return measure_evidence(model, Gaussian(1), x, y, samples, 2, "iid", passes=passes, generator=generator()).stderr
 
     assert error(4, 64) < 0.7 * error(4, 16)
     assert error(32, 16) < 0.7 * error(4, 16)
 
 
-def test_the_generator_decides_and_passes_differ():
+def test_the_generator_decides_and_passes_differ() -> None:
     model = make_model(GaussianNoise(0.5), 2)
     x, y = torch.randn(6, 2), torch.randn(6, 1)
     first, again, other = (measure_evidence(model, Gaussian(1), x, y, 8, generator=generator(s)) for s in (0, 0, 1))
@@ -125,7 +127,7 @@ def test_the_generator_decides_and_passes_differ():
     assert "8 fresh draws" in str(first)
 
 
-def test_rows_in_pieces_change_nothing(monkeypatch):
+def test_rows_in_pieces_change_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     import orbitgp.inference.evidence
     import orbitgp.inference.model
 
@@ -142,7 +144,7 @@ def test_rows_in_pieces_change_nothing(monkeypatch):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("likelihood", [Bernoulli(), StudentT()], ids=lambda one: type(one).__name__)
-def test_the_evidence_is_not_optimistic_about_its_local_parameters(likelihood):
+def test_the_evidence_is_not_optimistic_about_its_local_parameters(likelihood: Likelihood) -> None:
     """With few, noisy draws: below the bound at the best local parameters, whose value many draws give.
 
     Local parameters that come from the very draws that they are scored with would lie above it: that is shown too.
@@ -156,7 +158,7 @@ def test_the_evidence_is_not_optimistic_about_its_local_parameters(likelihood):
     with torch.no_grad():
         shared = generator(3)
 
-        def moments(num_samples, draws):
+        def moments(num_samples: Any, draws: str) -> tuple[Any, Any]:
             samples = model.orbit.sample(x, num_samples, 2, draws, shared)
             return samples, model.moments(model.whitened_means(samples))
 
@@ -183,7 +185,7 @@ def test_the_evidence_is_not_optimistic_about_its_local_parameters(likelihood):
     assert good.value == pytest.approx(best, abs=4 * good.stderr + 0.02 * abs(best))
 
 
-def test_an_evidence_prints_well():
+def test_an_evidence_prints_well() -> None:
     bound = Evidence(-1234.56, 0.4, 1000, 64, "Gaussian")
     of = "1,000 data, Gaussian likelihood, 64 fresh draws"
     assert str(bound) == f"≥ -1,234.6 ± 0.4 nats ({of})"
@@ -205,7 +207,7 @@ def test_an_evidence_prints_well():
     assert [one.is_bound for one in (bound, exact, propagated)] == [True, False, False]
 
 
-def test_where_the_log_marginal_likelihood_lies():
+def test_where_the_log_marginal_likelihood_lies() -> None:
     bound = Evidence(-10.0, 0.5, 9, 64, "Gaussian")
     assert bound.interval == (-11.0, math.inf)
     assert replace(bound, slack=3.0).interval == (-11.0, -3.0)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import math
 from copy import deepcopy
+from typing import Any
 
 import gpytorch
 import pytest
@@ -14,7 +15,9 @@ from torch import Tensor
 
 from experiments.stick_breaking import StickBreaking
 from orbitgp.inference import dense_posterior, exact, orbit_gram
+from orbitgp.inference.dense_posterior import Posterior
 from orbitgp.inference.exact import ExactGP
+from orbitgp.inference.noisy_covariance import NoisyCovariance
 from orbitgp.inference.orbit_gram import gram
 from orbitgp.kernels import FeatureMapKernel, InvariantKernel, OrientedGradients, covariance
 from orbitgp.likelihoods import Bernoulli, Dirichlet, Gaussian, Likelihood, StudentT
@@ -42,12 +45,12 @@ class TestAgainstGPyTorch:
     @staticmethod
     def reference(x: Tensor, y: Tensor, orbit: Orbit, noise: float, mean: float) -> gpytorch.models.ExactGP:
         class Reference(gpytorch.models.ExactGP):
-            def __init__(self, likelihood):
+            def __init__(self, likelihood: Tensor) -> None:
                 super().__init__(x, y, likelihood)
                 self.mean_module = gpytorch.means.ConstantMean()
                 self.covar_module = InvariantKernel(kernel(), orbit)
 
-            def forward(self, x):
+            def forward(self, x: Tensor) -> Any:
                 return gpytorch.distributions.MultivariateNormal(self.mean_module(x), self.covar_module(x))
 
         likelihood = gpytorch.likelihoods.GaussianLikelihood()
@@ -55,7 +58,7 @@ class TestAgainstGPyTorch:
         likelihood.noise, model.mean_module.constant = noise, mean
         return model
 
-    def test_evidence_and_predictions(self):
+    def test_evidence_and_predictions(self) -> None:
         x, new = torch.randn(N, DIM, dtype=torch.float64), torch.randn(7, DIM, dtype=torch.float64)
         y = (x.sum(1) + 0.1 * torch.randn(N))[:, None].double()
         orbit = Permutation([(0, 1, 2), (1, 2, 0), (2, 0, 1)])
@@ -76,7 +79,7 @@ class TestAgainstGPyTorch:
         torch.testing.assert_close(joint_mean, mean)
         torch.testing.assert_close(joint[0], expected.covariance_matrix.detach(), rtol=1e-5, atol=1e-7)
 
-    def test_the_constant_mean_is_at_its_best(self):
+    def test_the_constant_mean_is_at_its_best(self) -> None:
         x, y = torch.randn(N, DIM).double(), torch.randn(N, 1).double() + 3
         model, likelihood = ExactGP(kernel(), Identity(), x), Gaussian(1, 0.05)
         top = model.condition(likelihood, y).log_evidence
@@ -107,7 +110,7 @@ def problem(name: str) -> tuple[ExactGP, Likelihood, Tensor]:
 
 
 @pytest.mark.parametrize("name", LIKELIHOODS)
-def test_evidence_is_that_of_the_gaussian_observations(name):
+def test_evidence_is_that_of_the_gaussian_observations(name: str) -> None:
     """sum const + log of the integral of exp(eta f - lam f^2 / 2) N(f; m, K), by the normal density of eta / lam."""
     model, likelihood, y = problem(name)
     solution = model.condition(likelihood, y)
@@ -124,7 +127,7 @@ def test_evidence_is_that_of_the_gaussian_observations(name):
 
 @pytest.mark.parametrize("name", [name for name, likelihood in LIKELIHOODS.items() if likelihood.num_locals])
 @pytest.mark.usefixtures("fully_settled")
-def test_extrapolated_turns_end_where_plain_turns_do(name, monkeypatch):
+def test_extrapolated_turns_end_where_plain_turns_do(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Plain turns of local parameters and posterior raise the bound each time; extrapolated ones end there in fewer turns."""
     model, likelihood, y = problem(name)
     model.kernel.outputscale = 100.0  # large values of f take many turns
@@ -140,7 +143,7 @@ def test_extrapolated_turns_end_where_plain_turns_do(name, monkeypatch):
 
 @pytest.mark.parametrize("name", LIKELIHOODS)
 @pytest.mark.usefixtures("fully_settled")
-def test_gradients_equal_finite_differences(name):
+def test_gradients_equal_finite_differences(name: str) -> None:
     model, likelihood, y = problem(name)
     solution = model.evidence_with_gradient(likelihood, y)
     bias = model.prior_mean.bias
@@ -155,7 +158,7 @@ def test_gradients_equal_finite_differences(name):
         assert parameter.grad.view(-1)[0].item() == pytest.approx((ends[0] - ends[1]) / 2e-4, rel=5e-3, abs=2e-4)
 
 
-def test_a_bound_at_exact_f_lies_below_the_evidence():
+def test_a_bound_at_exact_f_lies_below_the_evidence() -> None:
     """Bernoulli with two data: the evidence by quadrature in two dimensions."""
     x, likelihood = torch.tensor([[0.0], [0.4]]).double(), Bernoulli()
     y = likelihood.encode(torch.tensor([0, 1]))
@@ -183,7 +186,7 @@ ORBITS = {
 
 @pytest.mark.parametrize("elements", [1, 40, 2**24])
 @pytest.mark.parametrize("name", ORBITS)
-def test_gram_in_blocks_is_the_double_mean(name, elements, monkeypatch):
+def test_gram_in_blocks_is_the_double_mean(name: str, elements: int, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("orbitgp.inference.orbit_gram.chunk_elements", lambda device: elements)
     x = torch.rand(9, 6, 6, dtype=torch.float64)
     model = ExactGP(kernel(), ORBITS[name]().double(), x, num_samples=None if name in ("none", "flip") else 3)
@@ -191,7 +194,7 @@ def test_gram_in_blocks_is_the_double_mean(name, elements, monkeypatch):
 
 
 @pytest.mark.parametrize("elements", [1, 70, 2**24])
-def test_gradient_of_a_weighted_sum(elements, monkeypatch):
+def test_gradient_of_a_weighted_sum(elements: int, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("orbitgp.inference.orbit_gram.chunk_elements", lambda device: elements)
     k = covariance(kernel())
     seen = torch.randn(6, 2, DIM, dtype=torch.float64)
@@ -207,7 +210,7 @@ def test_gradient_of_a_weighted_sum(elements, monkeypatch):
 
 
 @pytest.mark.parametrize("name", ORBITS)
-def test_blocks_that_are_kept_give_the_same_gradient_as_those_made_again(name, monkeypatch):
+def test_blocks_that_are_kept_give_the_same_gradient_as_those_made_again(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     x = torch.rand(9, 6, 6, dtype=torch.float64)
     model = ExactGP(kernel(), ORBITS[name]().double(), x, num_samples=None if name in ("none", "flip") else 3)
     likelihood, y, found = Gaussian(1, 0.1), torch.randn(9, 1, dtype=torch.float64), []
@@ -225,14 +228,14 @@ def test_blocks_that_are_kept_give_the_same_gradient_as_those_made_again(name, m
     assert 2 * found[0][2] == found[1][2]
 
 
-def test_single_precision_keeps_the_diagonal_of_a_kernel_with_a_kink():
+def test_single_precision_keeps_the_diagonal_of_a_kernel_with_a_kink() -> None:
     """|x - x|^2 = 1e-6 by rounding would take a thousandth off k(x, x) of Matérn 1/2."""
     seen = 100 + torch.randn(50, 1, 30)
     diagonal = gram(covariance(MaternKernel(nu=0.5).double()), seen).diagonal()
     torch.testing.assert_close(diagonal, torch.ones(50), rtol=1e-6, atol=1e-6)
 
 
-def test_a_feature_map_is_learned_too():
+def test_a_feature_map_is_learned_too() -> None:
     x = torch.rand(12, 8, 8, dtype=torch.float64)
     mapped = FeatureMapKernel(kernel(0.5), OrientedGradients(orientations=4), (8, 8)).double()
     model, likelihood = ExactGP(mapped, Rotation(20).double(), x, num_samples=2), Gaussian(1, 0.1)
@@ -246,7 +249,7 @@ def test_a_feature_map_is_learned_too():
     assert window.grad.item() == pytest.approx((ends[0] - ends[1]) / 2e-4, rel=1e-3)
 
 
-def test_rows_are_predicted_alone_as_together(monkeypatch):
+def test_rows_are_predicted_alone_as_together(monkeypatch: pytest.MonkeyPatch) -> None:
     x, y = torch.randn(N, DIM).double(), torch.randn(N, 1).double()
     model, likelihood = ExactGP(kernel(), GaussianNoise(0.3).double(), x, num_samples=8), Gaussian(1, 0.1)
     model.condition(likelihood, y)
@@ -260,7 +263,7 @@ def test_rows_are_predicted_alone_as_together(monkeypatch):
         torch.testing.assert_close(again, before)
 
 
-def test_a_copy_shares_what_was_inverted(monkeypatch):
+def test_a_copy_shares_what_was_inverted(monkeypatch: pytest.MonkeyPatch) -> None:
     """Predictions on a GPU are made by a copy of the model: the data are factorised once for all of them."""
     x, y = torch.randn(N, DIM).double(), torch.randn(N, 1).double()
     model, likelihood = ExactGP(kernel(), Identity(), x), Gaussian(1, 0.1)
@@ -291,7 +294,9 @@ def test_parameters_that_cannot_be_evaluated_leave_nothing_behind() -> None:
 
 @pytest.mark.parametrize(("noise", "dtype"), [(1e-2, torch.float32), (1e-7, torch.float64)])
 @pytest.mark.parametrize("with_gradient", [False, True])
-def test_a_known_noise_says_in_which_precision_covariances_are_made(noise, dtype, with_gradient, monkeypatch):
+def test_a_known_noise_says_in_which_precision_covariances_are_made(
+    noise: float, dtype: torch.dtype, with_gradient: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Single precision rounds to 6e-8 of the variance, 1. K_f is made once, and the evidence is that of brute force."""
     torch.manual_seed(0)
     x = torch.rand(N, 5, 5)
@@ -306,12 +311,12 @@ def test_a_known_noise_says_in_which_precision_covariances_are_made(noise, dtype
     assert found.log_evidence == pytest.approx(float(law.log_prob(y[:, 0])), rel=1e-4)
 
 
-def test_what_fails_in_single_precision_is_done_in_double(monkeypatch):
+def test_what_fails_in_single_precision_is_done_in_double(monkeypatch: pytest.MonkeyPatch) -> None:
     x, y = torch.randn(N, DIM), torch.randn(N, 1).double()
     single, double = (ExactGP(kernel(), Identity(), rows, 1) for rows in (x, x.double()))
     expected, solved, seen = double.log_evidence(StudentT(), y), exact.solve, []
 
-    def solve(gram, *args, **named):
+    def solve(gram: Any, *args: Any, **named: Any) -> Posterior[NoisyCovariance]:
         seen.append(gram.dtype)
         if gram.dtype == torch.float32:
             raise FloatingPointError("the kernel has no factor.")
@@ -325,7 +330,7 @@ def test_what_fails_in_single_precision_is_done_in_double(monkeypatch):
         double.log_evidence(StudentT(), y)
 
 
-def test_corrected_draws_are_two_different_sets_of_a_quarter_each():
+def test_corrected_draws_are_two_different_sets_of_a_quarter_each() -> None:
     x = torch.randn(5, DIM, dtype=torch.float64)
     model = ExactGP(kernel(), GaussianNoise(0.5).double(), x, num_samples=24)
     samples = model.with_corrected_draws().samples(x)

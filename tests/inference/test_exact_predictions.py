@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 import torch
 from gpytorch.kernels import RBFKernel, ScaleKernel
@@ -31,7 +33,7 @@ def of_classes() -> ExactGP:
     return conditioned(likelihood, likelihood.encode(torch.randint(3, (ROWS,))))
 
 
-def test_rows_that_ask_get_their_variance_and_others_an_upper_bound(of_classes):
+def test_rows_that_ask_get_their_variance_and_others_an_upper_bound(of_classes: Any) -> None:
     new, asked = torch.randn(40, 3, dtype=torch.float64), []
 
     def needs(mean: Tensor, most: Tensor) -> Tensor:
@@ -51,7 +53,7 @@ def test_rows_that_ask_get_their_variance_and_others_an_upper_bound(of_classes):
     assert (most < 0.9 * prior[:, None]).double().mean() > 0.5  # a few data already say something
 
 
-def test_the_bound_is_the_variance_given_those_few_data(of_classes):
+def test_the_bound_is_the_variance_given_those_few_data(of_classes: Any) -> None:
     """Conditioned on every second of 150 rows, by a plain solve."""
     new = torch.randn(10, 3, dtype=torch.float64)
     bound = of_classes.predict(new, needs_variance=lambda mean, most: torch.zeros(len(mean), dtype=torch.bool))[1]
@@ -67,7 +69,7 @@ def test_the_bound_is_the_variance_given_those_few_data(of_classes):
         torch.testing.assert_close(bound[:, latent], k.diagonal()[75:] - explained, rtol=1e-8, atol=1e-10)
 
 
-def test_no_factor_is_made_where_no_variance_is_needed():
+def test_no_factor_is_made_where_no_variance_is_needed() -> None:
     model = conditioned(Gaussian(), torch.randn(ROWS, 1, dtype=torch.float64))
     new, expected = torch.randn(5, 3, dtype=torch.float64), model.predict(torch.zeros(1, 3, dtype=torch.float64))
     model.forget_posterior()
@@ -79,7 +81,7 @@ def test_no_factor_is_made_where_no_variance_is_needed():
     assert model._inverted
 
 
-def test_tiles_make_the_same_covariances(monkeypatch, of_classes):
+def test_tiles_make_the_same_covariances(monkeypatch: pytest.MonkeyPatch, of_classes: Any) -> None:
     """Against the double mean of GPyTorch's kernel, with tiles of a few rows and columns that do not divide the data."""
     monkeypatch.setitem(orbit_gram._LEAST_BLOCK, False, 9 * 49)
     new = torch.randn(23, 3, dtype=torch.float64)

@@ -93,8 +93,8 @@ def test_the_evidence_leans_to_no_orbit(seed: int) -> None:
     for swap in (False, True):
         orbit = Permutation.swap(0, 1) if swap else None
         model = InvariantGPClassifier(orbit, inference="exact", random_state=0).fit(x, (y > 0).astype(int))
-        learned = (parameter.item() for parameter in (model.kernel_.outputscale, model.kernel_.base_kernel.lengthscale))
-        covariance, mean = gram(x, *learned, swap), model.model_.prior_mean.bias.item()
+        variance, lengthscale = model.kernel_.outputscale.item(), model.kernel_.base_kernel.lengthscale.item()
+        covariance, mean = gram(x, variance, lengthscale, swap), model.model_.prior_mean.bias.item()
         found = solved(covariance, y, mean=mean)
         assert found.local is not None
         truth = importance_sampling(covariance, y, mean, found.local)
@@ -174,7 +174,7 @@ def test_a_mean_that_is_learned_stays_finite(name: str) -> None:
         assert found.log_evidence <= 1e-6
 
 
-def test_every_site_has_a_precision_though_one_distribution_is_wider_than_its_cavity():
+def test_every_site_has_a_precision_though_one_distribution_is_wider_than_its_cavity() -> None:
     """As under a likelihood that is not log-concave: a site cannot be wider than everything."""
     cavities = dense_posterior.Cavities(*torch.ones(2, 3, 1, dtype=torch.float64))
     log_z, slope, curvature = [0.0, 0.0, 0.0], [0.2, 0.1, -0.1], [0.5, -0.4, 0.0]

@@ -55,7 +55,7 @@ class TestAgainstBruteForce:
         return float(multivariate_normal(np.zeros(ROWS), noisy).logpdf(y[:, 0].numpy()))
 
     @pytest.mark.parametrize("sets", [(1, 2), (3, 4, 5)])
-    def test_with_noise_enough(self, sets):
+    def test_with_noise_enough(self, sets: tuple[int, ...]) -> None:
         x, y = table()
         model, likelihood = drawn_model(x, 0.6, 3), Gaussian(1, 0.4)
         expected = self.evidence(self.covariance(model, 3, sets), likelihood, y)
@@ -63,7 +63,7 @@ class TestAgainstBruteForce:
         assert found.value == pytest.approx(expected, abs=1e-8)
         assert abs(model.log_evidence(likelihood, y) - expected) > 0.01  # pairs of equal draws count there
 
-    def test_the_error_is_half_of_an_interval_by_the_jackknife(self):
+    def test_the_error_is_half_of_an_interval_by_the_jackknife(self) -> None:
         """Each set is left out in turn. A 97.5 % quantile of Student's t with two degrees of freedom is 4.3027."""
         x, y = table()
         model, likelihood = drawn_model(x, 0.6, 3), Gaussian(1, 0.4)
@@ -72,7 +72,7 @@ class TestAgainstBruteForce:
         found = model.fresh_evidence(likelihood, y, sets=(3, 4, 5))
         assert found.error == pytest.approx(4.3027 * deviation / 2, rel=1e-4)
 
-    def test_the_positive_part_stands_for_a_covariance_that_is_none(self):
+    def test_the_positive_part_stands_for_a_covariance_that_is_none(self) -> None:
         """Two draws a set, far from each other: pairs between the sets are no covariance."""
         x, y = table()
         model, likelihood = drawn_model(x, 4.0, 2), Gaussian(1, 0.02)
@@ -83,7 +83,7 @@ class TestAgainstBruteForce:
 
 
 @pytest.mark.parametrize("orbit", [Identity(), Permutation.swap(0, 1)])
-def test_an_orbit_that_is_seen_whole_has_nothing_fresh(orbit: Orbit):
+def test_an_orbit_that_is_seen_whole_has_nothing_fresh(orbit: Orbit) -> None:
     x, y = table()
     model = ExactGP(ScaleKernel(RBFKernel()).double(), orbit, x)
     assert model.fresh_evidence(Gaussian(1, 0.1), y) == (model.log_evidence(Gaussian(1, 0.1), y), 0.0)
@@ -124,12 +124,12 @@ class TestAgainstTheInfiniteOrbit:
         means = inverse.sum(0) @ y / inverse.sum()
         return sum(multivariate_normal(np.full(len(y), m), covariance).logpdf(t) for m, t in zip(means, y.T, strict=True))
 
-    def test_parameters_that_feed_on_shared_draws_are_found_out(self):
+    def test_parameters_that_feed_on_shared_draws_are_found_out(self) -> None:
         infinite, shared, fresh = self.evidences(0.437, 2.179, 0.623, 1.01e-6)
         assert shared > infinite + 100
         assert fresh < infinite
 
-    def test_two_errors_hold_it_in_nineteen_of_twenty(self):
+    def test_two_errors_hold_it_in_nineteen_of_twenty(self) -> None:
         """100 intervals from as many times five sets. Three sets and the largest difference between pairs held 80 of 100."""
         x, y = table()
         kernel, likelihood, scale = ScaleKernel(RBFKernel()).double(), Gaussian(1, 0.05), 0.4
@@ -145,7 +145,7 @@ class TestAgainstTheInfiniteOrbit:
         assert errors.mean() < 1.6 * missed.std()  # 1.39 is Student's factor of five sets
 
     @pytest.mark.parametrize("parameters", [(1.5, 1.0, 0.1, 0.05), (2.0, 2.0, 0.2, 0.1)])
-    def test_honest_parameters_are_not_doubted(self, parameters):
+    def test_honest_parameters_are_not_doubted(self, parameters: tuple[float, float, float, float]) -> None:
         infinite, shared, fresh = self.evidences(*parameters)
         assert shared == pytest.approx(infinite, abs=1.0)
         assert fresh == pytest.approx(infinite, abs=1.0)
@@ -168,7 +168,7 @@ class TestNothingIsLeftBehind:
 
     @pytest.mark.parametrize("likelihood", [Gaussian(1, 0.1), Bernoulli()], ids=["gaussian", "bernoulli"])
     @pytest.mark.parametrize("orbit", [Rotation(20.0), GaussianNoise(0.2)], ids=["rotation", "noise"])
-    def test_of_an_evaluation(self, likelihood: Likelihood, orbit: Orbit):
+    def test_of_an_evaluation(self, likelihood: Likelihood, orbit: Orbit) -> None:
         model, y = self.problem(likelihood, orbit)
         new = torch.rand(3, 4, 4, dtype=torch.float64)
         predicted = torch.stack(model.predict(new))
@@ -189,7 +189,7 @@ class TestNothingIsLeftBehind:
         torch.testing.assert_close(torch.stack(model.predict(new)), predicted)
 
     @pytest.mark.parametrize("likelihood", [Gaussian(1, 0.1), Bernoulli()], ids=["gaussian", "bernoulli"])
-    def test_of_a_number(self, likelihood: Likelihood):
+    def test_of_a_number(self, likelihood: Likelihood) -> None:
         model, y = self.problem(likelihood, Rotation(20.0))
         before = self.state(model, likelihood)
         values = [(model.log_evidence(likelihood, y), model.fresh_evidence(likelihood, y)) for _ in range(2)]

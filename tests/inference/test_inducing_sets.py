@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
 import pytest
 import torch
 from gpytorch.kernels import RBFKernel, ScaleKernel
@@ -19,30 +23,30 @@ CYCLE = [[0, 1, 2], [1, 2, 0], [2, 0, 1]]
 
 
 @pytest.fixture(autouse=True)
-def double():
+def double() -> Iterator[None]:
     torch.set_default_dtype(torch.float64)
     yield
     torch.set_default_dtype(torch.float32)
 
 
-def make_model(orbit, inducing, samples):
+def make_model(orbit: Permutation | Rotation | GaussianNoise, inducing: torch.Tensor, samples: int) -> InvariantGP:
     kernel = ScaleKernel(RBFKernel())
     kernel.outputscale, kernel.base_kernel.lengthscale = VARIANCE, LENGTHSCALE
     return InvariantGP(kernel, orbit.double(), inducing, 1, "zero", jitter=1e-10, inducing_samples=samples)
 
 
-def rbf(a, b):
+def rbf(a: Any, b: Any) -> torch.Tensor:
     return VARIANCE * torch.exp(-0.5 * (a[:, None] - b).square().sum(-1) / LENGTHSCALE**2)
 
 
-def best_bound(model, x, y):
+def best_bound(model: Any, x: Any, y: Any) -> float:
     likelihood, samples = Gaussian(1, NOISE), model.orbit.sample(x, None)
     with torch.no_grad():
         set_posterior(model, statistics(model, model.whitened_means(samples), likelihood.quadratic(y), len(x)))
         return elbo(model, likelihood, samples, y, len(x)).item()
 
 
-def test_at_the_data_they_are_values_of_f_and_the_bound_is_the_log_marginal_likelihood():
+def test_at_the_data_they_are_values_of_f_and_the_bound_is_the_log_marginal_likelihood() -> None:
     x, y = torch.randn(6, 3), torch.randn(6, 1)
     elements = [x[:, p] for p in CYCLE]
     kff = sum(rbf(a, b) for a in elements for b in elements) / 9
@@ -53,7 +57,7 @@ def test_at_the_data_they_are_values_of_f_and_the_bound_is_the_log_marginal_like
     assert best_bound(make_model(Permutation(CYCLE), x, samples=1), x, y) < exact - 0.1
 
 
-def test_sets_are_made_once(monkeypatch):
+def test_sets_are_made_once(monkeypatch: pytest.MonkeyPatch) -> None:
     model, x, y = make_model(Rotation(60.0), torch.rand(3, 5, 5), samples=4), torch.rand(9, 5, 5), torch.randn(9, 1)
     made, made_before = [], model.inducing_sets
     monkeypatch.setattr(model, "inducing_sets", lambda: made.append(0) or made_before())
@@ -69,7 +73,7 @@ def test_sets_are_made_once(monkeypatch):
     assert len(made) == 5  # once for the factor, and once for all passes
 
 
-def test_points_that_moved_are_seen():
+def test_points_that_moved_are_seen() -> None:
     """What is held for a pass over the data is let go after it, however it ends."""
     model, x = make_model(Rotation(60.0), torch.rand(3, 5, 5), samples=4), torch.rand(2, 5, 5)
     with torch.no_grad():
@@ -83,7 +87,7 @@ def test_points_that_moved_are_seen():
 
 
 @torch.no_grad()
-def test_covariances_are_means_over_the_set():
+def test_covariances_are_means_over_the_set() -> None:
     model = make_model(Rotation(60.0), torch.rand(3, 5, 5), samples=4)
     sets = model.inducing_sets()
     assert sets.shape == (3, 4, 25)
@@ -94,11 +98,11 @@ def test_covariances_are_means_over_the_set():
     torch.testing.assert_close(model.kernel_means(samples)[0][:, 0], kfu)
 
 
-def test_the_gradient_reaches_the_orbit_through_the_sets():
+def test_the_gradient_reaches_the_orbit_through_the_sets() -> None:
     model = make_model(GaussianNoise(0.3), torch.randn(3, 2), samples=4)
     scale = next(model.orbit.parameters())
 
-    def log_det(value):
+    def log_det(value: Any) -> Any:
         with torch.no_grad():
             scale.copy_(value)
         return model.factor().diagonal().log().sum()
@@ -110,7 +114,7 @@ def test_the_gradient_reaches_the_orbit_through_the_sets():
     assert abs(slope) > 1e-3
 
 
-def test_they_are_saved(tmp_path):
+def test_they_are_saved(tmp_path: Path) -> None:
     torch.set_default_dtype(torch.float32)
     x, y = torch.rand(20, 5, 5).numpy(), [0, 1] * 10
     settings = {"num_inducing": 6, "num_samples": 4, "max_steps": 2, "random_state": 0}
@@ -122,7 +126,7 @@ def test_they_are_saved(tmp_path):
     assert again.training.inducing_samples == 4
 
 
-def test_a_large_finite_orbit_is_averaged_over_as_many_elements_as_asked_for():
+def test_a_large_finite_orbit_is_averaged_over_as_many_elements_as_asked_for() -> None:
     orbit = Permutation([[1, 0, 2, 3, 4], [1, 2, 3, 4, 0]], close=True)
     assert orbit.size == 120
     model = InvariantGP(ScaleKernel(RBFKernel()).double(), orbit, torch.rand(4, 5).double(), inducing_samples=2)

@@ -5,6 +5,8 @@ from __future__ import annotations
 import itertools
 import math
 import pickle
+from collections.abc import Callable
+from typing import Any
 
 import pytest
 import torch
@@ -16,7 +18,7 @@ from torch.distributions import kl_divergence
 
 from orbitgp.inference.model import InvariantGP
 from orbitgp.inference.prior import PriorMean, draw_normal
-from orbitgp.orbits import Flip, GaussianNoise, Identity, Permutation, Rotation
+from orbitgp.orbits import Flip, GaussianNoise, Identity, Orbit, Permutation, Rotation
 
 LENGTHSCALE, VARIANCE = 0.8, 1.3
 CYCLE = [[0, 1, 2], [1, 2, 0], [2, 0, 1]]
@@ -25,13 +27,21 @@ CYCLE = [[0, 1, 2], [1, 2, 0], [2, 0, 1]]
 pytestmark = pytest.mark.usefixtures("double")
 
 
-def rbf_kernel(**kwargs):
+def rbf_kernel(**kwargs: Any) -> Any:
     kernel = ScaleKernel(RBFKernel(**kwargs))
     kernel.outputscale, kernel.base_kernel.lengthscale = VARIANCE, LENGTHSCALE
     return kernel
 
 
-def make_model(orbit, inducing, latents=2, mean="linear", shared=False, jitter=1e-8, kernel=None):
+def make_model(
+    orbit: Orbit,
+    inducing: torch.Tensor,
+    latents: int = 2,
+    mean: str = "linear",
+    shared: bool = False,
+    jitter: float = 1e-8,
+    kernel: Callable[..., Any] | None = None,
+) -> InvariantGP:
     """A model with a q(u) that is nothing special."""
     model = InvariantGP(kernel or rbf_kernel(), orbit.double(), inducing, latents, mean, shared, jitter)
     with torch.no_grad():
@@ -44,12 +54,12 @@ def make_model(orbit, inducing, latents=2, mean="linear", shared=False, jitter=1
     return model
 
 
-def rbf(a, b, width2=LENGTHSCALE**2, factor=1.0):
+def rbf(a: Any, b: Any, width2: float = LENGTHSCALE**2, factor: float = 1.0) -> torch.Tensor:
     """The oracle's kernel, written out, between rows; ``width2`` may differ between features."""
     return VARIANCE * factor * torch.exp(-0.5 * ((a[:, None] - b).square() / width2).sum(-1))
 
 
-def dense_posterior(model, kfu, kff, prior_mean):
+def dense_posterior(model: Any, kfu: torch.Tensor, kff: Any, prior_mean: Any) -> tuple[Any, Any]:
     """Mean (N, L) and covariance (L, N, N) of f from its prior covariances with u and with itself, in u, not in v."""
     z = model.inducing.detach().flatten(1)
     kuu = rbf(z, z) + model.jitter * torch.eye(len(z))
@@ -61,12 +71,12 @@ def dense_posterior(model, kfu, kff, prior_mean):
     return mean, covariance.expand(model.num_latents, -1, -1)
 
 
-def linear_mean(model, x):
+def linear_mean(model: Any, x: torch.Tensor) -> Any:
     prior = model.prior_mean
     return ((x - prior.centre) / prior.unit) @ prior.weight.detach() + prior.bias.detach()
 
 
-def finite_posterior(model, x, permutations):
+def finite_posterior(model: Any, x: torch.Tensor, permutations: list[list[int]]) -> Any:
     """The same for a set of permutations, one pair of orbit elements at a time."""
     z = model.inducing.detach()
     elements = [x[:, p] for p in permutations]
@@ -81,7 +91,7 @@ def finite_posterior(model, x, permutations):
 @pytest.mark.parametrize("per_feature", [False, True])
 @pytest.mark.parametrize(("draws", "groups"), [("iid", 8), ("qmc", 2)])
 @torch.no_grad()
-def test_kfu_and_kff_under_gaussian_noise_have_their_closed_form(per_feature, draws, groups):
+def test_kfu_and_kff_under_gaussian_noise_have_their_closed_form(per_feature: bool, draws: str, groups: int) -> None:
     orbit = GaussianNoise(0.6, num_features=2 if per_feature else None)
     if per_feature:
         orbit.scale.copy_(torch.tensor([0.3, 1.1]))
@@ -100,7 +110,7 @@ def test_kfu_and_kff_under_gaussian_noise_have_their_closed_form(per_feature, dr
 
 
 @torch.no_grad()
-def test_prediction_under_gaussian_noise_approaches_its_closed_form():
+def test_prediction_under_gaussian_noise_approaches_its_closed_form() -> None:
     """With many draws the finite orbit of a prediction is as good as the infinite one."""
     model = make_model(GaussianNoise(0.6), torch.linspace(-2, 2, 6)[:, None])
     x = torch.tensor([[-0.9], [0.1], [1.3]])
@@ -117,7 +127,7 @@ def test_prediction_under_gaussian_noise_approaches_its_closed_form():
 @pytest.mark.parametrize("permutations", [CYCLE, [[0, 1, 2], [1, 0, 2]], [[2, 1, 0]]])
 @pytest.mark.parametrize("shared", [True, False])
 @torch.no_grad()
-def test_finite_orbits_equal_loops(permutations, shared):
+def test_finite_orbits_equal_loops(permutations: list[list[int]], shared: bool) -> None:
     model = make_model(Permutation(permutations), torch.randn(5, 3), shared=shared)
     x = torch.randn(6, 3)
     mean, covariance = finite_posterior(model, x, permutations)
@@ -132,7 +142,7 @@ def test_finite_orbits_equal_loops(permutations, shared):
 
 
 @torch.no_grad()
-def test_factor_is_the_cholesky_factor_of_kuu_with_jitter():
+def test_factor_is_the_cholesky_factor_of_kuu_with_jitter() -> None:
     model = make_model(Identity(), torch.randn(5, 2), jitter=1e-3)
     root = model.factor()
     torch.testing.assert_close(root @ root.mT, rbf(model.inducing, model.inducing) + 1e-3 * torch.eye(5))
@@ -143,7 +153,7 @@ def test_factor_is_the_cholesky_factor_of_kuu_with_jitter():
 
 
 @torch.no_grad()
-def test_a_linear_mean_is_averaged_over_the_orbit():
+def test_a_linear_mean_is_averaged_over_the_orbit() -> None:
     model = make_model(Permutation.swap(0, 1), torch.randn(3, 2))
     model.q_mean.zero_()
     x = torch.randn(4, 2)
@@ -155,7 +165,7 @@ def test_a_linear_mean_is_averaged_over_the_orbit():
 
 
 @torch.no_grad()
-def test_mean_functions_and_their_units():
+def test_mean_functions_and_their_units() -> None:
     x = torch.randn(3, 1, 1, 2) * 50 + 1000
     inducing = torch.randn(20, 2) * 50 + 1000
     zero, constant, linear = (PriorMean(name, inducing, 2) for name in ("zero", "constant", "linear"))
@@ -170,7 +180,7 @@ def test_mean_functions_and_their_units():
     assert torch.isfinite(PriorMean("linear", inducing[:1], 1)(x)).all()  # one inducing point has no spread
 
 
-def test_the_zero_mean_stays_zero():
+def test_the_zero_mean_stays_zero() -> None:
     model = InvariantGP(rbf_kernel(), Identity(), torch.randn(3, 2), mean="zero")
     model.predict(torch.randn(2, 2))
     assert not model.prior_mean.bias.requires_grad
@@ -181,7 +191,7 @@ def test_the_zero_mean_stays_zero():
 
 
 @pytest.mark.parametrize("shared", [True, False])
-def test_kl_is_that_of_torch(shared):
+def test_kl_is_that_of_torch(shared: bool) -> None:
     model = make_model(Identity(), torch.randn(5, 2), latents=3, shared=shared)
     roots = model.q_sqrt.expand(3, -1, -1)
     prior = torch.distributions.MultivariateNormal(torch.zeros(5), torch.eye(5))
@@ -197,13 +207,13 @@ def test_kl_is_that_of_torch(shared):
     assert model.kl().item() == pytest.approx(flipped)
 
 
-def test_kl_of_the_prior_is_zero():
+def test_kl_of_the_prior_is_zero() -> None:
     assert InvariantGP(rbf_kernel(), Identity(), torch.randn(4, 2), 3).kl().item() == 0.0
 
 
 @pytest.mark.parametrize("orbit", [Permutation(CYCLE), GaussianNoise(0.5)])
 @torch.no_grad()
-def test_shared_and_separate_covariances_agree_where_they_are_equal(orbit):
+def test_shared_and_separate_covariances_agree_where_they_are_equal(orbit: Orbit) -> None:
     shared = make_model(orbit, torch.randn(5, 3), latents=3, shared=True)
     separate = InvariantGP(shared.kernel, orbit, shared.inducing, 3, "linear", False, shared.jitter)
     state = {**shared.state_dict(), "q_sqrt": shared.q_sqrt.repeat(3, 1, 1)}
@@ -230,7 +240,7 @@ ORBITS = {
 
 @pytest.mark.parametrize("name", ORBITS)
 @torch.no_grad()
-def test_a_row_does_not_depend_on_its_company(name):
+def test_a_row_does_not_depend_on_its_company(name: str) -> None:
     model = make_model(ORBITS[name](), torch.randn(5, 3))
     x = torch.randn(7, 3)
     mean, variance = model.predict(x, 16)
@@ -242,7 +252,7 @@ def test_a_row_does_not_depend_on_its_company(name):
 
 @pytest.mark.parametrize("name", ORBITS)
 @torch.no_grad()
-def test_streaming_rows_changes_nothing(name, monkeypatch):
+def test_streaming_rows_changes_nothing(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     model = make_model(ORBITS[name](), torch.randn(5, 3))
     x = torch.randn(11, 3)
     whole = model.predict(x, 8)
@@ -252,7 +262,7 @@ def test_streaming_rows_changes_nothing(name, monkeypatch):
 
 
 @torch.no_grad()
-def test_streaming_keeps_intermediates_small(monkeypatch):
+def test_streaming_keeps_intermediates_small(monkeypatch: pytest.MonkeyPatch) -> None:
     model = make_model(GaussianNoise(0.3), torch.randn(5, 3))
     sizes = []
     whitened = model.whitened_means
@@ -264,7 +274,7 @@ def test_streaming_keeps_intermediates_small(monkeypatch):
 
 
 @torch.no_grad()
-def test_the_draws_of_a_prediction_are_fixed_by_the_seed():
+def test_the_draws_of_a_prediction_are_fixed_by_the_seed() -> None:
     model = make_model(GaussianNoise(0.7), torch.randn(5, 3))
     x = torch.randn(4, 3)
     first = model.predict(x, 8, seed=1)
@@ -276,7 +286,7 @@ def test_the_draws_of_a_prediction_are_fixed_by_the_seed():
 @pytest.mark.parametrize("dtype", [torch.float64, torch.float32])
 @pytest.mark.parametrize("name", ORBITS)
 @torch.no_grad()
-def test_variances_are_never_negative_and_clamping_is_only_for_rounding(name, dtype):
+def test_variances_are_never_negative_and_clamping_is_only_for_rounding(name: str, dtype: torch.dtype) -> None:
     """A q(u) that is nearly certain, data on the inducing points, few draws: as little variance as there can be."""
     z = torch.randn(8, 3, dtype=dtype)
     model = InvariantGP(rbf_kernel(), ORBITS[name]().to(dtype), z, 2, shared_covariance=False, jitter=1e-10)
@@ -293,7 +303,7 @@ def test_variances_are_never_negative_and_clamping_is_only_for_rounding(name, dt
 @pytest.mark.parametrize("name", ORBITS)
 @pytest.mark.parametrize("shared", [True, False])
 @torch.no_grad()
-def test_the_diagonal_of_the_joint_is_the_variance(name, shared):
+def test_the_diagonal_of_the_joint_is_the_variance(name: str, shared: bool) -> None:
     model = make_model(ORBITS[name](), torch.randn(5, 3), shared=shared)
     x = torch.randn(20, 3)
     mean, covariance = model.joint(x, 16)
@@ -306,7 +316,7 @@ def test_the_diagonal_of_the_joint_is_the_variance(name, shared):
 
 
 @torch.no_grad()
-def test_predictions_of_a_group_are_invariant():
+def test_predictions_of_a_group_are_invariant() -> None:
     model = make_model(Permutation(CYCLE), torch.randn(5, 3))
     x = torch.randn(4, 3)
     torch.testing.assert_close(model.predict(x[:, [1, 2, 0]]), model.predict(x))
@@ -315,7 +325,7 @@ def test_predictions_of_a_group_are_invariant():
 
 
 @torch.no_grad()
-def test_fewer_draws_than_elements_are_a_smaller_orbit():
+def test_fewer_draws_than_elements_are_a_smaller_orbit() -> None:
     permutations = list(itertools.permutations(range(3)))
     model = make_model(Permutation(permutations), torch.randn(5, 3))
     x = torch.randn(4, 3)
@@ -326,7 +336,7 @@ def test_fewer_draws_than_elements_are_a_smaller_orbit():
     torch.testing.assert_close(found[1], covariance.diagonal(dim1=1, dim2=2).mT, rtol=1e-8, atol=1e-9)
 
 
-def test_an_infinite_orbit_says_that_it_needs_draws():
+def test_an_infinite_orbit_says_that_it_needs_draws() -> None:
     model = make_model(GaussianNoise(0.3), torch.randn(5, 3))
     for call in (model.predict, model.joint):
         with pytest.raises(ValueError, match="infinite orbit needs a positive number of samples"):
@@ -338,7 +348,7 @@ def test_an_infinite_orbit_says_that_it_needs_draws():
 
 @pytest.mark.parametrize("shared", [True, False])
 @torch.no_grad()
-def test_function_samples_have_the_moments_of_the_joint(shared):
+def test_function_samples_have_the_moments_of_the_joint(shared: bool) -> None:
     model = make_model(GaussianNoise(0.5), torch.randn(5, 2), shared=shared)
     x = torch.randn(3, 2)
     mean, covariance = model.joint(x)
@@ -356,7 +366,7 @@ def test_function_samples_have_the_moments_of_the_joint(shared):
 
 
 @torch.no_grad()
-def test_function_samples_are_invariant_functions_and_reproducible():
+def test_function_samples_are_invariant_functions_and_reproducible() -> None:
     model = make_model(Permutation(CYCLE), torch.randn(5, 3))
     x = torch.randn(2, 3)
     both = torch.cat([x, x[:, [1, 2, 0]]])  # a singular covariance
@@ -366,7 +376,7 @@ def test_function_samples_are_invariant_functions_and_reproducible():
     assert torch.equal(draws, draw_normal(*model.joint(both), 10, torch.Generator().manual_seed(0)))
 
 
-def test_a_botorch_posterior_of_one_output():
+def test_a_botorch_posterior_of_one_output() -> None:
     model = make_model(GaussianNoise(0.3), torch.randn(6, 2), latents=1)
     x = torch.randn(4, 2)
     mean, covariance = model.joint(x)
@@ -381,7 +391,7 @@ def test_a_botorch_posterior_of_one_output():
 
 
 @pytest.mark.parametrize("shared", [True, False])
-def test_a_botorch_posterior_of_several_outputs(shared):
+def test_a_botorch_posterior_of_several_outputs(shared: bool) -> None:
     model = make_model(Permutation(CYCLE), torch.randn(6, 3), latents=2, shared=shared)
     x = torch.randn(4, 3)
     mean, covariance = model.joint(x)
@@ -397,7 +407,7 @@ def test_a_botorch_posterior_of_several_outputs(shared):
 
 @pytest.mark.parametrize("orbit", [Flip, lambda: Rotation(init_degrees=30.0)])
 @pytest.mark.parametrize("features", [(5, 4), (2, 5, 4)])
-def test_images_keep_their_shape(orbit, features):
+def test_images_keep_their_shape(orbit: Callable[..., Any] | type[Flip], features: tuple[int, ...]) -> None:
     orbit = orbit()
     z = torch.rand(3, *features, dtype=torch.float32)
     model = InvariantGP(rbf_kernel(), orbit.float(), z, num_latents=2)
@@ -414,7 +424,7 @@ def test_images_keep_their_shape(orbit, features):
 
 @pytest.mark.parametrize("kernel", [rbf_kernel, lambda: ScaleKernel(MaternKernel(1.5)), lambda: ScaleKernel(RQKernel())])
 @torch.no_grad()
-def test_single_data_agree_with_double_ones(kernel):
+def test_single_data_agree_with_double_ones(kernel: Callable[..., Any]) -> None:
     z, x = torch.randn(5, 3), torch.randn(6, 3)
     wide = make_model(Permutation(CYCLE), z, kernel=kernel(), jitter=1e-4)
     narrow = InvariantGP(kernel(), Permutation(CYCLE), z.float(), 2, "linear", False, 1e-4)
@@ -424,7 +434,7 @@ def test_single_data_agree_with_double_ones(kernel):
         torch.testing.assert_close(single, double, rtol=1e-4, atol=1e-4)
 
 
-def test_the_model_owns_its_inducing_points_and_pickles():
+def test_the_model_owns_its_inducing_points_and_pickles() -> None:
     z = torch.randn(5, 3)
     model = make_model(GaussianNoise(0.3), z, kernel=ScaleKernel(RBFKernel(ard_num_dims=3)))
     x = torch.randn(4, 3)
@@ -435,7 +445,7 @@ def test_the_model_owns_its_inducing_points_and_pickles():
     assert model.kernel is model.covariance.kernel
 
 
-def test_fixed_draws_are_those_of_every_prediction():
+def test_fixed_draws_are_those_of_every_prediction() -> None:
     """A prediction from what q(u) was fitted to, whatever is asked for."""
     model, x = make_model(GaussianNoise(0.7), torch.randn(4, 2)), torch.randn(5, 2)
     calls = (model.predict, model.joint, lambda *given: (model.predict_mean(*given),))
@@ -448,7 +458,7 @@ def test_fixed_draws_are_those_of_every_prediction():
                 assert all(map(torch.equal, call(x, *given), those))
 
 
-def test_means_marginals_and_joint_distributions_have_the_same_draws():
+def test_means_marginals_and_joint_distributions_have_the_same_draws() -> None:
     model, x = make_model(GaussianNoise(0.7), torch.randn(4, 2)), torch.randn(5, 2)
     mean, variance = model.predict(x)
     torch.testing.assert_close(model.predict_mean(x), mean)

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import itertools
+from collections.abc import Callable
+from typing import Any
 
 import pytest
 import torch
@@ -11,7 +13,7 @@ from gpytorch.kernels import RBFKernel, ScaleKernel
 from orbitgp.inference.model import InvariantGP
 from orbitgp.inference.moments import estimate, pair_product
 from orbitgp.likelihoods.base import Moments
-from orbitgp.orbits import GaussianNoise, Pairing, Permutation, Samples
+from orbitgp.orbits import GaussianNoise, Orbit, Pairing, Permutation, Samples
 
 LENGTHSCALE, VARIANCE, SCALE = 0.8, 1.3, 0.9
 REPEATS = 12_000
@@ -32,7 +34,7 @@ pytestmark = pytest.mark.usefixtures("double")
 
 
 @pytest.mark.parametrize("pairing", PAIRINGS, ids=repr)
-def test_pair_product_is_the_double_loop(pairing):
+def test_pair_product_is_the_double_loop(pairing: Pairing) -> None:
     a, b = torch.randn(3, pairing.blocks, 2, 2), torch.randn(3, pairing.blocks, 2, 2)
     truth = torch.zeros(3, 2, 2)
     for i, j in itertools.product(range(pairing.blocks), repeat=2):
@@ -41,13 +43,13 @@ def test_pair_product_is_the_double_loop(pairing):
 
 
 @pytest.mark.parametrize("pairing", PAIRINGS, ids=repr)
-def test_the_weights_of_all_pairs_sum_to_one(pairing):
+def test_the_weights_of_all_pairs_sum_to_one(pairing: Pairing) -> None:
     ones = torch.ones(1, pairing.blocks)
     torch.testing.assert_close(pair_product(ones, ones, pairing), torch.ones(1))
 
 
 @pytest.mark.parametrize(("drawn", "size"), [(2, 3), (2, 6), (4, 6), (5, 6)])
-def test_without_replacement_is_exact_on_average_over_all_subsets(drawn, size):
+def test_without_replacement_is_exact_on_average_over_all_subsets(drawn: int, size: int) -> None:
     """No statistics: every subset is equally likely, so the expectation is the mean over all of them."""
     a, b = torch.randn(size), torch.randn(size)
     pairing = Pairing.without_replacement(drawn, size)
@@ -55,7 +57,7 @@ def test_without_replacement_is_exact_on_average_over_all_subsets(drawn, size):
     torch.testing.assert_close(torch.cat(estimates).mean(), a.mean() * b.mean())
 
 
-def test_all_pairs_is_the_estimator_of_the_paper():
+def test_all_pairs_is_the_estimator_of_the_paper() -> None:
     h = torch.randn(1, 5, 1)
     loop = sum(h[0, i, 0] * h[0, j, 0] for i in range(5) for j in range(5) if i != j) / 20
     moments = estimate(h, torch.zeros(1, 1), Pairing.groups(5))
@@ -64,7 +66,7 @@ def test_all_pairs_is_the_estimator_of_the_paper():
 
 
 @pytest.mark.parametrize("bad", [lambda: Pairing.groups(1), lambda: Pairing.without_replacement(1, 5)])
-def test_one_sample_cannot_estimate_a_square(bad):
+def test_one_sample_cannot_estimate_a_square(bad: Callable[..., Any]) -> None:
     with pytest.raises(ValueError, match="2"):
         bad()
 
@@ -72,7 +74,9 @@ def test_one_sample_cannot_estimate_a_square(bad):
 # Unbiasedness of the whole: draws, kernel, means, moments
 
 
-def make_model(orbit, inducing, shared, latents=2):
+def make_model(
+    orbit: Orbit | Permutation | GaussianNoise, inducing: torch.Tensor, shared: bool, latents: int = 2
+) -> InvariantGP:
     kernel = ScaleKernel(RBFKernel())
     kernel.outputscale, kernel.base_kernel.lengthscale = VARIANCE, LENGTHSCALE
     model = InvariantGP(kernel, orbit.double(), inducing, latents, "linear", shared, jitter=0.0)
@@ -84,11 +88,11 @@ def make_model(orbit, inducing, shared, latents=2):
     return model
 
 
-def rbf(a, b, width2, factor=1.0):
+def rbf(a: Any, b: Any, width2: float, factor: float = 1.0) -> torch.Tensor:
     return VARIANCE * factor * torch.exp(-0.5 * (a[:, None] - b).square().sum(-1) / width2)
 
 
-def exact_moments(model, kfu, kff, prior_mean):
+def exact_moments(model: Any, kfu: float | torch.Tensor, kff: torch.Tensor, prior_mean: Any) -> Any:
     """E f and E f^2 from the orbit means of k_u, k_g and m_g, by dense algebra in u, without whitening."""
     z = model.inducing.detach()
     kuu = rbf(z, z, LENGTHSCALE**2)
@@ -103,12 +107,12 @@ def exact_moments(model, kfu, kff, prior_mean):
     return Moments(mean, variance + mean.square())
 
 
-def linear_mean(model, x):
+def linear_mean(model: Any, x: torch.Tensor) -> Any:
     prior = model.prior_mean
     return ((x - prior.centre) / prior.unit) @ prior.weight.detach() + prior.bias.detach()
 
 
-def noise_truth(model, x):
+def noise_truth(model: Any, x: torch.Tensor) -> Any:
     """RBF under Gaussian noise is again an RBF, wider and lower."""
     dim, z, l2, s2 = x.shape[1], model.inducing.detach(), LENGTHSCALE**2, SCALE**2
     kfu = rbf(x, z, l2 + s2, (l2 / (l2 + s2)) ** (dim / 2))
@@ -116,7 +120,7 @@ def noise_truth(model, x):
     return exact_moments(model, kfu, kff, linear_mean(model, x))
 
 
-def finite_truth(model, x):
+def finite_truth(model: Any, x: torch.Tensor) -> Any:
     """One pair of orbit elements at a time."""
     z = model.inducing.detach()
     orbits = [[row[list(p)] for p in PERMUTATIONS] for row in x]
@@ -140,7 +144,7 @@ ESTIMATORS = {
 }
 
 
-def setting(finite, shared):
+def setting(finite: bool, shared: bool) -> tuple[Any, torch.Tensor, Any]:
     if finite:
         x = torch.tensor([[0.3, -0.8, 1.2], [1.0, 0.9, -0.4]])
         model = make_model(Permutation(PERMUTATIONS), torch.randn(4, 3), shared)
@@ -150,27 +154,27 @@ def setting(finite, shared):
     return model, x, noise_truth(model, x)
 
 
-def unbiased(estimates, truth):
+def unbiased(estimates: Any, truth: Any) -> bool:
     """Whether the mean over independent repeats (R, …) lies within four standard errors of the truth, everywhere."""
     error = estimates.mean(0) - truth
     return bool((error.abs() < 4 * estimates.std(0) / len(estimates) ** 0.5).all())
 
 
-def repeated(x, name, model):
+def repeated(x: Any, name: str, model: Any) -> Any:
     """Independent samples of each datum, many times over."""
     _, num_samples, num_groups, draws = ESTIMATORS[name]
     many = x.repeat(REPEATS, 1)
     return model.orbit.sample(many, num_samples, num_groups, draws, torch.Generator().manual_seed(1))
 
 
-def by_repeat(t, rows):
+def by_repeat(t: Any, rows: int) -> Any:
     return t.reshape(REPEATS, rows, *t.shape[1:])
 
 
 @pytest.mark.parametrize("shared", [True, False])
 @pytest.mark.parametrize("name", ESTIMATORS)
 @torch.no_grad()
-def test_unbiased_and_the_naive_estimator_is_not(name, shared):
+def test_unbiased_and_the_naive_estimator_is_not(name: str, shared: bool) -> None:
     model, x, truth = setting(ESTIMATORS[name][0], shared)
     samples = repeated(x, name, model)
     moments = model.moments(model.whitened_means(samples))
@@ -186,7 +190,7 @@ def test_unbiased_and_the_naive_estimator_is_not(name, shared):
 
 @pytest.mark.parametrize("name", ["all pairs", "grouped iid", "grouped qmc", "2 of 6"])
 @torch.no_grad()
-def test_clamping_at_zero_is_biased(name):
+def test_clamping_at_zero_is_biased(name: str) -> None:
     model, x, truth = setting(ESTIMATORS[name][0], True)
     # A posterior that swings between samples and is about zero on average: there estimates of E f^2 are often negative.
     model.q_mean.copy_(torch.tensor([[1.0, -1.0], [-2.0, 2.0], [2.0, -2.0], [-2.0, 2.0]]))
@@ -200,7 +204,7 @@ def test_clamping_at_zero_is_biased(name):
 
 
 @torch.no_grad()
-def test_draws_shared_by_the_groups_are_biased():
+def test_draws_shared_by_the_groups_are_biased() -> None:
     """Groups must be independent: the same low-discrepancy set in both of them is one group."""
     model, x, truth = setting(False, True)
     samples = repeated(x, "grouped qmc", model)
@@ -211,14 +215,14 @@ def test_draws_shared_by_the_groups_are_biased():
 
 @pytest.mark.parametrize("shared", [True, False])
 @torch.no_grad()
-def test_enumeration_has_no_error_at_all(shared):
+def test_enumeration_has_no_error_at_all(shared: bool) -> None:
     model, x, truth = setting(True, shared)
     moments = model.moments(model.whitened_means(model.orbit.sample(x, None)))
     torch.testing.assert_close(tuple(moments), tuple(truth), rtol=1e-9, atol=1e-10)
 
 
 @torch.no_grad()
-def test_finite_times_infinite_is_unbiased():
+def test_finite_times_infinite_is_unbiased() -> None:
     """swap * noise: the finite part is enumerated inside each group."""
     orbit = Permutation.swap(0, 1) * GaussianNoise(SCALE)
     model = make_model(orbit, torch.randn(4, 2), True)
@@ -237,7 +241,7 @@ def test_finite_times_infinite_is_unbiased():
 
 
 @torch.no_grad()
-def test_groups_of_qmc_have_less_variance_than_iid():
+def test_groups_of_qmc_have_less_variance_than_iid() -> None:
     model, x, _ = setting(False, True)
     variances = {}
     for draws in ("iid", "qmc"):

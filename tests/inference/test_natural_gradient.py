@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+from typing import Any
 
 import pytest
 import torch
@@ -26,7 +27,9 @@ LENGTHSCALE, VARIANCE, SCALE = 0.8, 1.3, 0.7
 pytestmark = pytest.mark.usefixtures("double")
 
 
-def make_model(orbit, inducing, latents, shared, mean="linear"):
+def make_model(
+    orbit: Identity | Permutation | GaussianNoise, inducing: torch.Tensor, latents: int, shared: bool, mean: str = "linear"
+) -> InvariantGP:
     kernel = ScaleKernel(RBFKernel())
     kernel.outputscale, kernel.base_kernel.lengthscale = VARIANCE, LENGTHSCALE
     model = InvariantGP(kernel, orbit.double(), inducing, latents, mean, shared, jitter=1e-8)
@@ -38,11 +41,11 @@ def make_model(orbit, inducing, latents, shared, mean="linear"):
     return model
 
 
-def rbf(a, b, width2=LENGTHSCALE**2, factor=1.0):
+def rbf(a: Any, b: Any, width2: float = LENGTHSCALE**2, factor: float = 1.0) -> torch.Tensor:
     return VARIANCE * factor * torch.exp(-0.5 * (a[:, None] - b).square().sum(-1) / width2)
 
 
-def dense_statistics(model, a, p, quadratic, latents):
+def dense_statistics(model: Any, a: Any, p: float, quadratic: Any, latents: int) -> tuple[torch.Tensor, torch.Tensor]:
     """sum_n lam_n a_n a_n^T (L, M, M) and the linear term (M, L), written out datum by datum; a, p are orbit means."""
     size = a.shape[1]
     second, linear = torch.zeros(latents, size, size), torch.zeros(size, latents)
@@ -57,18 +60,18 @@ def dense_statistics(model, a, p, quadratic, latents):
     return second, linear
 
 
-def whiten(model, kfu):
+def whiten(model: Any, kfu: float) -> Any:
     z = model.inducing.detach()
     root = torch.linalg.cholesky(rbf(z, z) + model.jitter * torch.eye(len(z)))
     return torch.linalg.solve_triangular(root, kfu.mT, upper=False).mT
 
 
-def linear_mean(model, x):
+def linear_mean(model: Any, x: torch.Tensor) -> Any:
     prior = model.prior_mean
     return ((x - prior.centre) / prior.unit) @ prior.weight.detach() + prior.bias.detach()
 
 
-def setting(finite, shared):
+def setting(finite: bool, shared: bool) -> Any:
     latents = 2
     if finite:
         permutations = list(itertools.permutations(range(3)))
@@ -88,7 +91,7 @@ def setting(finite, shared):
     return model, x, quadratic, dense_statistics(model, a, p, quadratic, latents)
 
 
-def unbiased(estimates, truth):
+def unbiased(estimates: torch.Tensor, truth: Any) -> bool:
     error = estimates.mean(0) - truth
     return bool((error.abs() < 4 * estimates.std(0) / len(estimates) ** 0.5).all())
 
@@ -107,7 +110,7 @@ SAMPLING = {
 @pytest.mark.parametrize("kind", ["shared", "separate"])
 @pytest.mark.parametrize("name", SAMPLING)
 @torch.no_grad()
-def test_statistics_are_unbiased_and_the_positive_ones_are_not(name, kind):
+def test_statistics_are_unbiased_and_the_positive_ones_are_not(name: str, kind: str) -> None:
     finite, num_samples, num_groups, draws = SAMPLING[name]
     model, x, quadratic, (second, linear) = setting(finite, kind == "shared")
     generator = torch.Generator().manual_seed(0)
@@ -128,7 +131,7 @@ def test_statistics_are_unbiased_and_the_positive_ones_are_not(name, kind):
 
 @pytest.mark.parametrize("kind", ["shared", "separate"])
 @torch.no_grad()
-def test_enumerated_orbits_have_exact_statistics(kind):
+def test_enumerated_orbits_have_exact_statistics(kind: str) -> None:
     model, x, quadratic, (second, linear) = setting(True, kind == "shared")
     stats = statistics(model, model.whitened_means(model.orbit.sample(x, None)), quadratic, num_data=6)
     torch.testing.assert_close(stats.unbiased, 2 * second[: len(stats.unbiased)])  # 6 data, of which 3 are seen
@@ -139,7 +142,7 @@ def test_enumerated_orbits_have_exact_statistics(kind):
 
 @pytest.mark.parametrize("dtype", [torch.float64, torch.float32])
 @torch.no_grad()
-def test_targets_may_be_single(dtype):
+def test_targets_may_be_single(dtype: torch.dtype) -> None:
     model = make_model(Identity(), torch.randn(4, 2), 2, True)
     x, y = torch.randn(5, 2), torch.randn(5, 2)
     means = model.whitened_means(model.orbit.sample(x, None))
@@ -154,7 +157,7 @@ def test_targets_may_be_single(dtype):
 
 @pytest.mark.parametrize("pairing", [Pairing.groups(2), Pairing.groups(3), Pairing.exact()], ids=str)
 @pytest.mark.parametrize("share", [0.0, 0.2, 0.9])
-def test_weights_that_mostly_agree_take_a_short_cut(pairing, share):
+def test_weights_that_mostly_agree_take_a_short_cut(pairing: Pairing, share: float) -> None:
     a = torch.randn(40, pairing.blocks, 4)
     weights = torch.tensor([0.5, 2.0, 3.0]).repeat(40, 1)
     weights = torch.where(torch.rand_like(weights) < share, torch.rand_like(weights), weights)
@@ -162,14 +165,14 @@ def test_weights_that_mostly_agree_take_a_short_cut(pairing, share):
     torch.testing.assert_close(_paired_outers(a, weights, pairing), plain)
 
 
-def random_statistics(size=5, latents=2, covariances=2):
+def random_statistics(size: int = 5, latents: int = 2, covariances: int = 2) -> Any:
     roots = torch.randn(covariances, size, size)
     second = roots @ roots.mT
     return Statistics(second, second, torch.randn(size, latents))
 
 
 @pytest.mark.parametrize("shared", [True, False])
-def test_posterior_is_that_of_its_natural_parameters(shared):
+def test_posterior_is_that_of_its_natural_parameters(shared: bool) -> None:
     model = make_model(Identity(), torch.randn(5, 2), 2, shared)
     stats = random_statistics(covariances=1 if shared else 2)
     assert set_posterior(model, stats) == 0.0
@@ -182,13 +185,13 @@ def test_posterior_is_that_of_its_natural_parameters(shared):
         torch.testing.assert_close(precision @ model.q_mean[:, k].detach(), stats.linear[:, k])
 
 
-def natural_parameters(model):
+def natural_parameters(model: Any) -> tuple[Any, torch.Tensor]:
     precision = torch.linalg.inv((model.q_sqrt @ model.q_sqrt.mT).detach())
     return precision, torch.einsum("lmk,kl->lm", precision, model.q_mean.detach())
 
 
 @pytest.mark.parametrize("rho", [0.0, 0.3, 1.0])
-def test_a_damped_step_mixes_natural_parameters(rho):
+def test_a_damped_step_mixes_natural_parameters(rho: float) -> None:
     model = make_model(Identity(), torch.randn(5, 2), 2, False)
     old, new = random_statistics(), random_statistics()
     both = []
@@ -201,7 +204,7 @@ def test_a_damped_step_mixes_natural_parameters(rho):
 
 
 @pytest.mark.parametrize("worst", [-0.49, -0.51, -0.6, -3.0, -1e6])
-def test_the_guard_keeps_the_precision_above_a_half_with_as_little_blend_as_it_takes(worst):
+def test_the_guard_keeps_the_precision_above_a_half_with_as_little_blend_as_it_takes(worst: float) -> None:
     model = make_model(Identity(), torch.randn(5, 2), 1, True)
     basis = torch.linalg.qr(torch.randn(5, 5)).Q
     estimate = basis @ torch.diag(torch.tensor([worst, 1.0, 2.0, 3.0, 4.0])) @ basis.mT
@@ -216,7 +219,7 @@ def test_the_guard_keeps_the_precision_above_a_half_with_as_little_blend_as_it_t
     assert torch.isfinite(model.kl())
 
 
-def test_one_bad_output_is_enough_for_the_guard():
+def test_one_bad_output_is_enough_for_the_guard() -> None:
     model = make_model(Identity(), torch.randn(5, 2), 2, False)
     good, bad = torch.eye(5), -torch.eye(5)
     stats = Statistics(torch.stack([good, bad]), torch.stack([good, good]), torch.randn(5, 2))
@@ -225,7 +228,7 @@ def test_one_bad_output_is_enough_for_the_guard():
 
 
 @torch.no_grad()
-def test_the_guard_on_real_estimates_with_too_few_samples():
+def test_the_guard_on_real_estimates_with_too_few_samples() -> None:
     """Two samples of a wide orbit and little noise: the unbiased estimate is far from positive."""
     model = make_model(GaussianNoise(1.5), torch.linspace(-3, 3, 8)[:, None], 1, True, mean="zero")
     x = torch.randn(20, 1)

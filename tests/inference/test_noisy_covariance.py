@@ -33,7 +33,7 @@ NOISES = {
 
 @pytest.mark.parametrize("invert", [True, False])
 @pytest.mark.parametrize("name", NOISES)
-def test_everything_equals_the_dense_inverses(name, invert):
+def test_everything_equals_the_dense_inverses(name: str, invert: bool) -> None:
     k, noise = gram(), NOISES[name]()
     system = NoisyCovariance(k, noise, invert)
     dense = [torch.linalg.inv(k + torch.diag(column)) for column in noise.unbind(1)]
@@ -52,6 +52,6 @@ def test_everything_equals_the_dense_inverses(name, invert):
     assert system.jitter == 0.0
 
 
-def test_a_dirichlet_takes_one_factorisation_for_all_classes():
+def test_a_dirichlet_takes_one_factorisation_for_all_classes() -> None:
     assert len(NoisyCovariance(gram(), dirichlet_noise()).factors) == 1
     assert len(NoisyCovariance(gram(), NOISES["all different"]()).factors) == L

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import pickle
+from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -77,7 +79,9 @@ FAMILIES = {
 
 @pytest.mark.parametrize(("lengthscales", "scales"), FAMILIES.values(), ids=FAMILIES)
 class TestNoiseUnderAnRBF:
-    def test_evidence_and_gradient_are_those_of_the_formula(self, lengthscales, scales):
+    def test_evidence_and_gradient_are_those_of_the_formula(
+        self, lengthscales: tuple[float, ...], scales: tuple[float, ...]
+    ) -> None:
         model, likelihood, y = model_of(rbf(*lengthscales), noise(*scales))
         found = model.evidence_with_gradient(likelihood, y).log_evidence
         base, parameters = model.kernel.base_kernel, [np.array(lengthscales), np.array([2.0]), np.array(scales)]
@@ -102,7 +106,7 @@ class TestNoiseUnderAnRBF:
             ]  # from l to what is learned
             torch.testing.assert_close(parameter.grad, expected, rtol=1e-5, atol=1e-6)
 
-    def test_predictions_are_those_of_the_formula(self, lengthscales, scales):
+    def test_predictions_are_those_of_the_formula(self, lengthscales: tuple[float, ...], scales: tuple[float, ...]) -> None:
         model, likelihood, y = model_of(rbf(*lengthscales), noise(*scales))
         model.condition(likelihood, y)
         new, own = np.random.default_rng(1).normal(size=(5, DIM)), (np.array(lengthscales), 2.0, np.array(scales))
@@ -115,14 +119,14 @@ class TestNoiseUnderAnRBF:
         np.testing.assert_allclose(model.joint(torch.tensor(new))[1][0], covariance, atol=1e-8)
 
 
-def test_many_draws_lead_there():
+def test_many_draws_lead_there() -> None:
     lengthscales, scales = FAMILIES["ARD and scales"]
     (closed, *data), (drawn, *_) = (model_of(rbf(*lengthscales), noise(*scales), draws, rows=3) for draws in (None, 2048))
     assert [model.samples(model.x).shape[1] for model in (closed, drawn)] == [1, 2048]
     assert drawn.condition(*data).log_evidence == pytest.approx(closed.condition(*data).log_evidence, abs=2e-3)
 
 
-def test_noise_of_some_columns_is_none_of_the_others():
+def test_noise_of_some_columns_is_none_of_the_others() -> None:
     some, zero = noise(0.4), noise(0.4, 0.0, 0.4)
     some.columns = (0, 2)
     found, expected = (model_of(rbf(1.3, 0.7, 2.0), orbit)[0].gram() for orbit in (some, zero))
@@ -133,19 +137,19 @@ def test_noise_of_some_columns_is_none_of_the_others():
     assert (moved[..., [0, 2]] != 0).all()
 
 
-def test_inputs_in_single_precision_lose_little():
+def test_inputs_in_single_precision_lose_little() -> None:
     kernel, orbit = rbf(1.3), noise(0.4, 0.1, 0.9).float()
     model = ExactGP(kernel, orbit, torch.tensor(X).float())
     expected = k_f(X, X, np.array([1.3]), 2.0, np.array([0.4, 0.1, 0.9]))
     np.testing.assert_allclose(model.gram(), expected, atol=2e-6)
 
 
-def test_a_kernel_without_a_variance_has_a_closed_form():
+def test_a_kernel_without_a_variance_has_a_closed_form() -> None:
     model, *_ = model_of(rbf(1.3, variance=None), noise(0.4))
     np.testing.assert_allclose(model.gram(), k_f(X, X, np.array([1.3]), 1.0, np.array([0.4])), atol=1e-12)
 
 
-def test_priors_and_constraints_do_not_matter_to_the_closed_form():
+def test_priors_and_constraints_do_not_matter_to_the_closed_form() -> None:
     kernel = rbf(1.3, lengthscale_prior=GammaPrior(3.0, 6.0), lengthscale_constraint=Interval(0.1, 5.0))
     model, *_ = model_of(kernel, noise(0.4))
     np.testing.assert_allclose(model.gram(), k_f(X, X, np.array([1.3]), 2.0, np.array([0.4])), atol=1e-12)
@@ -166,7 +170,7 @@ WITHOUT = {
 
 
 @pytest.mark.parametrize(("kernel", "orbit"), WITHOUT.values(), ids=WITHOUT)
-def test_others_are_drawn(kernel, orbit):
+def test_others_are_drawn(kernel: Kernel, orbit: Orbit) -> None:
     assert closed_form(kernel, orbit) is None
     assert not ExactGP(kernel, orbit, torch.tensor(X)).is_enumerated
 
@@ -177,7 +181,7 @@ def fitted() -> InvariantGPRegressor:
 
 
 class TestEstimators:
-    def test_the_evidence_has_no_draws(self, fitted):
+    def test_the_evidence_has_no_draws(self, fitted: Any) -> None:
         assert fitted.evidence_.num_samples is None
         assert fitted.evidence_.stderr == 0.0
         assert "S =" not in str(fitted.evidence_)
@@ -187,17 +191,17 @@ class TestEstimators:
         formula = log_evidence(k_f(X, X, *learned), (Y - Y.mean()) / unit, fitted.likelihood_.noise.item()) - N * np.log(unit)
         assert fitted.evidence_.value == pytest.approx(formula, abs=0.01)
 
-    def test_draws_that_are_asked_for_are_not_needed(self, fitted):
+    def test_draws_that_are_asked_for_are_not_needed(self, fitted: Any) -> None:
         asked = InvariantGPRegressor(GaussianNoise(0.3), num_samples=8, random_state=0).fit(X, Y)
         assert asked.evidence_.num_samples is None
         assert asked.evidence_.value == fitted.evidence_.value
 
-    def test_no_orbit_is_no_worse(self, fitted):
+    def test_no_orbit_is_no_worse(self, fitted: Any) -> None:
         """Noise makes the RBF kernel an RBF kernel again: of three parameters, two matter."""
         plain = InvariantGPRegressor(random_state=0).fit(X, Y)
         assert fitted.evidence_.value == pytest.approx(plain.evidence_.value, abs=0.1)
 
-    def test_pickles_and_files_predict_the_same(self, fitted, tmp_path):
+    def test_pickles_and_files_predict_the_same(self, fitted: Any, tmp_path: Path) -> None:
         fitted.save(tmp_path / "model.safetensors")
         for other in (pickle.loads(pickle.dumps(fitted)), InvariantGPRegressor.load(tmp_path / "model.safetensors")):
             for found, expected in zip(other.predict(X, return_std=True), fitted.predict(X, return_std=True), strict=True):
@@ -205,7 +209,7 @@ class TestEstimators:
 
 
 @pytest.mark.slow
-def test_irises_do_not_prefer_noise():
+def test_irises_do_not_prefer_noise() -> None:
     irises = load_iris()
     some = np.random.default_rng(10).permutation(150)[:100]
     x, first = np.unique(((irises.data - irises.data.mean(0)) / irises.data.std(0))[some], axis=0, return_index=True)

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import itertools
 import math
+from collections.abc import Callable
+from typing import Any
 
 import gpytorch
 import pytest
@@ -42,7 +44,7 @@ PAIRINGS = {
 SHAPES = {"rbf": None, "matern12": 0.5, "matern32": 1.5, "matern52": 2.5}
 
 
-def make(shape, ard, scaled):
+def make(shape: str, ard: bool, scaled: bool) -> Any:
     nu = SHAPES[shape]
     dims = DIM if ard else None
     base = RBFKernel(ard_num_dims=dims) if nu is None else MaternKernel(nu=nu, ard_num_dims=dims)
@@ -54,7 +56,7 @@ def make(shape, ard, scaled):
     return kernel.double()
 
 
-def written_out(kernel, shape, a, b):
+def written_out(kernel: Any, shape: str, a: torch.Tensor, b: Any) -> Any:
     """k_g between rows of a and of b from its formula, by differences: no cancellation, and no gradient at distance zero."""
     nu = SHAPES[shape]
     base, variance = (kernel.base_kernel, kernel.outputscale) if isinstance(kernel, ScaleKernel) else (kernel, 1.0)
@@ -66,7 +68,7 @@ def written_out(kernel, shape, a, b):
     return variance * polynomial * torch.exp(-r)
 
 
-def pair_weights(pairing, blocks, size):
+def pair_weights(pairing: Pairing, blocks: int, size: int) -> torch.Tensor:
     """The weight of each pair of samples, straight from the words of Pairing."""
     weights = torch.zeros(blocks * size, blocks * size, dtype=torch.float64)
     for i, j in itertools.product(range(blocks * size), repeat=2):
@@ -74,7 +76,7 @@ def pair_weights(pairing, blocks, size):
     return weights
 
 
-def oracle_sums(evaluate, xa, z, pairing):
+def oracle_sums(evaluate: Callable[..., Any], xa: Any, z: Any, pairing: Any) -> tuple[Any, torch.Tensor]:
     """Kfu and kff by the definition, with ``evaluate(a, b)`` for the kernel."""
     rows, blocks, size, dim = xa.shape
     kfu = evaluate(xa.reshape(-1, dim), z).reshape(rows, blocks, size, -1).mean(2)
@@ -83,14 +85,14 @@ def oracle_sums(evaluate, xa, z, pairing):
     return kfu, kff
 
 
-def inputs(name, rows=3, inducing=5, offset=0.0):
+def inputs(name: str, rows: int = 3, inducing: int = 5, offset: float = 0.0) -> tuple[torch.Tensor, torch.Tensor]:
     _, blocks, size = PAIRINGS[name]
     xa = torch.randn(rows, blocks, size, DIM, dtype=torch.float64) + offset
     z = torch.randn(inducing, DIM, dtype=torch.float64) + offset
     return xa.requires_grad_(), z.requires_grad_()
 
 
-def values_and_gradients(evaluate, kernel, xa, z):
+def values_and_gradients(evaluate: Callable[..., Any], kernel: Any, xa: Any, z: Any) -> tuple[Any, tuple[torch.Tensor, ...]]:
     """Kfu, kff, Kuu and the gradients of a random combination of all their entries in everything."""
     outputs = evaluate(xa, z)
     generator = torch.Generator().manual_seed(5)
@@ -106,17 +108,19 @@ ALL_KERNELS = pytest.mark.parametrize(
 
 @EVERY
 @ALL_KERNELS
-def test_fast_path_equals_the_formula_and_gpytorch_with_all_gradients(shape, ard, scaled, pairing):
+def test_fast_path_equals_the_formula_and_gpytorch_with_all_gradients(
+    shape: str, ard: bool, scaled: bool, pairing: str
+) -> None:
     kernel = make(shape, ard, scaled)
     rule = PAIRINGS[pairing][0]
     xa, z = inputs(pairing)
     fast, generic = covariance(kernel), Covariance(kernel)
     assert isinstance(fast, Stationary)
 
-    def through(module):
+    def through(module: Covariance) -> Any:
         return values_and_gradients(lambda xa, z: (*module.expectations(xa, z, rule), kuu(module, z)), kernel, xa, z)
 
-    def formula(a, b):
+    def formula(a: Any, b: Any) -> Any:
         return written_out(kernel, shape, a, b)
 
     truth = values_and_gradients(lambda xa, z: (*oracle_sums(formula, xa, z, rule), formula(z, z)), kernel, xa, z)
@@ -127,20 +131,20 @@ def test_fast_path_equals_the_formula_and_gpytorch_with_all_gradients(shape, ard
 
 @EVERY
 @pytest.mark.parametrize("shape", SHAPES)
-def test_gradcheck_of_sums(shape, pairing):
+def test_gradcheck_of_sums(shape: str, pairing: str) -> None:
     kernel = make(shape, False, True)
     rule = PAIRINGS[pairing][0]
     xa, z = inputs(pairing, rows=2, inducing=3)
     module = covariance(kernel)
     raw = {name: p.detach().clone().requires_grad_() for name, p in module.named_parameters()}
 
-    def sums(xa, z, *values):
+    def sums(xa: Any, z: Any, *values: Any) -> Any:
         class Call(torch.nn.Module):
-            def __init__(self):
+            def __init__(self) -> None:
                 super().__init__()
                 self.owner = module
 
-            def forward(self, xa, z):
+            def forward(self, xa: Any, z: Any) -> Any:
                 return self.owner.expectations(xa, z, rule)
 
         return torch.func.functional_call(Call(), {f"owner.{n}": v for n, v in zip(raw, values, strict=True)}, (xa, z))
@@ -150,7 +154,7 @@ def test_gradcheck_of_sums(shape, pairing):
 
 @pytest.mark.parametrize("shape", SHAPES)
 @pytest.mark.parametrize("ard", [False, True])
-def test_gradcheck_of_gram(shape, ard):
+def test_gradcheck_of_gram(shape: str, ard: bool) -> None:
     module = covariance(make(shape, ard, True))
     z = torch.randn(4, DIM, dtype=torch.float64).requires_grad_()
     assert torch.autograd.gradcheck(lambda z: kuu(module, z), (z,))
@@ -158,7 +162,7 @@ def test_gradcheck_of_gram(shape, ard):
 
 @pytest.mark.parametrize("needed", list(itertools.product([False, True], repeat=3)))
 @pytest.mark.parametrize("pairing", ["two groups", "three groups", "exact"])
-def test_a_gradient_does_not_depend_on_which_others_are_wanted(pairing, needed):
+def test_a_gradient_does_not_depend_on_which_others_are_wanted(pairing: str, needed: tuple[bool, bool, bool]) -> None:
     """The backward pass takes shortcuts where inputs, inducing points or hyperparameters are fixed."""
     if not any(needed):
         return
@@ -166,8 +170,8 @@ def test_a_gradient_does_not_depend_on_which_others_are_wanted(pairing, needed):
     kernel = make("rbf", False, True)
     xa, z = inputs(pairing)
 
-    def gradients(wanted):
-        ends = [xa.detach().requires_grad_(wanted[0]), z.detach().requires_grad_(wanted[1])]
+    def gradients(wanted: tuple[bool, bool, bool]) -> list[Any]:
+        ends = (xa.detach().requires_grad_(wanted[0]), z.detach().requires_grad_(wanted[1]))
         kernel.requires_grad_(wanted[2])
         kfu, kff = covariance(kernel).expectations(*ends, rule)
         loss = (kfu * torch.arange(1.0, 1 + kfu.numel()).reshape(kfu.shape)).sum() + kff.square().sum()
@@ -184,16 +188,16 @@ def test_a_gradient_does_not_depend_on_which_others_are_wanted(pairing, needed):
 
 @pytest.mark.parametrize("pairing", ["two groups", "three groups", "exact"])
 @pytest.mark.parametrize("shape", ["rbf", "matern32"])
-def test_many_data_are_done_in_pieces_that_fit_together(shape, pairing):
+def test_many_data_are_done_in_pieces_that_fit_together(shape: str, pairing: str) -> None:
     """More samples than one piece holds, and a number of data that is no multiple of a piece."""
     kernel = make(shape, True, True)
     rule = PAIRINGS[pairing][0]
     xa, z = inputs(pairing, rows=607)
 
-    def formula(a, b):
+    def formula(a: Any, b: Any) -> Any:
         return written_out(kernel, shape, a, b)
 
-    def oracle(xa, z):
+    def oracle(xa: Any, z: Any) -> tuple[Any, Any]:
         weights = pair_weights(*PAIRINGS[pairing])
         flat = xa.flatten(1, 2)
         kfu = formula(flat, z).reshape(*xa.shape[:3], -1).mean(2)
@@ -206,12 +210,12 @@ def test_many_data_are_done_in_pieces_that_fit_together(shape, pairing):
         torch.testing.assert_close(covariance(kernel).expectations(xa, z, rule), truth[0], rtol=1e-9, atol=1e-9)
 
 
-def test_only_one_of_the_two_results_in_the_loss():
+def test_only_one_of_the_two_results_in_the_loss() -> None:
     xa, z = inputs("two groups")
     kernel = make("matern32", False, True)
     rule = PAIRINGS["two groups"][0]
 
-    def formula(a, b):
+    def formula(a: Any, b: Any) -> Any:
         return written_out(kernel, "matern32", a, b)
 
     for which in (0, 1):
@@ -220,7 +224,7 @@ def test_only_one_of_the_two_results_in_the_loss():
         torch.testing.assert_close(mine, truth, rtol=1e-9, atol=1e-11)
 
 
-def test_second_derivatives_are_refused_not_wrong():
+def test_second_derivatives_are_refused_not_wrong() -> None:
     xa, z = inputs("exact")
     kfu, _ = covariance(make("rbf", False, True)).expectations(xa, z, Pairing.exact())
     (gradient,) = torch.autograd.grad(kfu.square().sum(), z, create_graph=True)
@@ -229,7 +233,7 @@ def test_second_derivatives_are_refused_not_wrong():
 
 
 @pytest.mark.parametrize("shape", SHAPES)
-def test_gram_is_symmetric_with_the_variance_on_its_diagonal(shape):
+def test_gram_is_symmetric_with_the_variance_on_its_diagonal(shape: str) -> None:
     z = torch.randn(6, DIM, dtype=torch.float64) + 1000
     kernel = make(shape, False, True)
     gram = kuu(covariance(kernel), z).detach()
@@ -239,7 +243,7 @@ def test_gram_is_symmetric_with_the_variance_on_its_diagonal(shape):
 
 
 @pytest.mark.parametrize("module", [covariance, Covariance])
-def test_cross_is_the_mean_over_all_pairs_of_samples(module):
+def test_cross_is_the_mean_over_all_pairs_of_samples(module: Callable[..., Any] | type[Covariance]) -> None:
     xa, xb = torch.randn(3, 4, DIM, dtype=torch.float64), torch.randn(2, 4, DIM, dtype=torch.float64)
     kernel = make("matern52", True, True)
     truth = torch.stack([torch.stack([written_out(kernel, "matern52", a, b).mean() for b in xb]) for a in xa])
@@ -250,7 +254,7 @@ def test_cross_is_the_mean_over_all_pairs_of_samples(module):
 
 
 @torch.no_grad()
-def error_in_float32(shape, name, offset, ard=False):
+def error_in_float32(shape: str, name: str, offset: float, ard: bool = False) -> Any:
     """The largest error of Kfu and kff in float32, relative to the variance; the inputs themselves are the same numbers."""
     kernel = make(shape, ard, False)
     kernel.lengthscale = torch.tensor([1.5, 1.9, 2.7]) if ard else 2.0
@@ -266,13 +270,13 @@ def error_in_float32(shape, name, offset, ard=False):
 @EVERY
 @pytest.mark.parametrize("shape", ["rbf", "matern32", "matern52"])
 @pytest.mark.parametrize("offset", [0.0, 1000.0])
-def test_single_precision_is_good_to_six_digits_however_far_from_the_origin(shape, offset, pairing):
+def test_single_precision_is_good_to_six_digits_however_far_from_the_origin(shape: str, offset: float, pairing: str) -> None:
     assert error_in_float32(shape, pairing, offset) < 1e-6
     assert error_in_float32(shape, pairing, offset, ard=True) < 1e-6
 
 
 @pytest.mark.parametrize("pairing", ["exact", "one element", "without replacement"])
-def test_a_sample_with_itself_has_the_full_variance_even_where_the_kernel_has_a_kink(pairing):
+def test_a_sample_with_itself_has_the_full_variance_even_where_the_kernel_has_a_kink(pairing: str) -> None:
     """Matern 1/2 turns a rounding error e of the squared distance into sqrt(e): 1e-3 in float32."""
     kernel = make("matern12", False, False)
     _, blocks, size = PAIRINGS[pairing]
@@ -288,7 +292,7 @@ def test_a_sample_with_itself_has_the_full_variance_even_where_the_kernel_has_a_
     torch.testing.assert_close(kff.double(), truth, rtol=0, atol=3e-6)
 
 
-def test_gradients_of_the_kinked_kernel_in_single_precision():
+def test_gradients_of_the_kinked_kernel_in_single_precision() -> None:
     kernel = make("matern12", False, False)
     xa = torch.randn(10, 1, 4, DIM).requires_grad_()
     z = torch.randn(4, DIM)
@@ -300,7 +304,7 @@ def test_gradients_of_the_kinked_kernel_in_single_precision():
 
 @pytest.mark.parametrize("module", [covariance, Covariance])
 @pytest.mark.parametrize("shape", ["rbf", "matern52"])
-def test_single_samples_with_double_hyperparameters(module, shape):
+def test_single_samples_with_double_hyperparameters(module: Callable[..., Any] | type[Covariance], shape: str) -> None:
     """The samples decide the precision of the products; hyperparameters stay double, and so do their gradients."""
     kernel = make(shape, True, True)
     xa, z = inputs("two groups")
@@ -321,7 +325,7 @@ def test_single_samples_with_double_hyperparameters(module, shape):
 @pytest.mark.parametrize("offset", [0.0, 1000.0])
 @pytest.mark.parametrize("ard", [False, True])
 @pytest.mark.parametrize("shape", ["rbf", "matern32"])
-def test_double_kuu_of_single_points(shape, ard, offset):
+def test_double_kuu_of_single_points(shape: str, ard: bool, offset: float) -> None:
     """Kuu is factored, so it has all the digits that the points have; gradients come back in the dtype of the points."""
     kernel = make(shape, ard, True)
     z = (torch.randn(30, DIM) + offset).requires_grad_()
@@ -343,7 +347,9 @@ def test_double_kuu_of_single_points(shape, ard, offset):
 @pytest.mark.parametrize("kept", [False, True])
 @pytest.mark.parametrize("tile", [1, 2, 9])
 @ALL_KERNELS
-def test_kuu_of_sets_is_the_mean_over_pairs_with_all_gradients(shape, ard, scaled, tile, kept, monkeypatch):
+def test_kuu_of_sets_is_the_mean_over_pairs_with_all_gradients(
+    shape: str, ard: bool, scaled: bool, tile: int, kept: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """However many rows are computed at a time, and whether its values are kept for the gradient or computed again."""
     monkeypatch.setattr(orbit_gram, "chunk_elements", lambda device: tile * 5 * 3 * 3)
     monkeypatch.setattr(orbit_gram, "_KEPT_CHUNKS", math.inf if kept else 0)
@@ -360,7 +366,7 @@ def test_kuu_of_sets_is_the_mean_over_pairs_with_all_gradients(shape, ard, scale
 
 
 @pytest.mark.parametrize("shape", ["rbf", "matern32"])
-def test_double_kuu_of_sets_of_single_points(shape):
+def test_double_kuu_of_sets_of_single_points(shape: str) -> None:
     kernel = make(shape, False, True)
     z = (torch.randn(30, 4, DIM) + 100).requires_grad_()
     double = z.detach().double().requires_grad_()
@@ -380,11 +386,11 @@ def test_double_kuu_of_sets_of_single_points(shape):
 class Wiggly(RBFKernel):
     """A user's own kernel that inherits from one with a fast path: its own forward must be the one that counts."""
 
-    def forward(self, x1, x2, diag=False, **params):
+    def forward(self, x1: Any, x2: Any, diag: bool = False, **params: Any) -> Any:
         return torch.cos(x1[..., :1] - x2[..., :1].mT) * super().forward(x1, x2, diag=False, **params)
 
 
-def shared_twice():
+def shared_twice() -> Any:
     part = RQKernel()
     return AdditiveKernel(part, ProductKernel(part, RBFKernel()))
 
@@ -411,21 +417,21 @@ USER = {
 
 @pytest.mark.parametrize("name", USER)
 @pytest.mark.parametrize("pairing", ["two groups of one", "exact"])
-def test_kernels_of_the_user_equal_loops_with_gradients_to_their_hyperparameters(name, pairing):
+def test_kernels_of_the_user_equal_loops_with_gradients_to_their_hyperparameters(name: str, pairing: str) -> None:
     kernel = USER[name]().double()
     module = covariance(kernel)
     assert not isinstance(module, Stationary)
     xa, z = inputs(pairing, rows=2, inducing=3)
     rule = PAIRINGS[pairing][0]
 
-    def one_by_one(a, b):
+    def one_by_one(a: Any, b: Any) -> torch.Tensor:
         with gpytorch.settings.lazily_evaluate_kernels(False):
             return torch.stack([torch.cat([kernel(p[None], q[None]).to_dense()[0] for q in b]) for p in a])
 
-    def mine(xa, z):
+    def mine(xa: Any, z: Any) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
         return (*module.expectations(xa, z, rule), kuu(module, z))
 
-    def loops(xa, z):
+    def loops(xa: Any, z: Any) -> tuple[Any, ...]:
         return (*oracle_sums(one_by_one, xa, z, rule), one_by_one(z, z))
 
     found, truth = (values_and_gradients(f, kernel, xa, z) for f in (mine, loops))
@@ -434,7 +440,7 @@ def test_kernels_of_the_user_equal_loops_with_gradients_to_their_hyperparameters
 
 
 @pytest.mark.parametrize("name", ["additive", "product", "prior and constraint", "one part used twice"])
-def test_kernels_of_the_user_in_single_precision(name):
+def test_kernels_of_the_user_in_single_precision(name: str) -> None:
     kernel = USER[name]().double()
     xa, z = inputs("two groups")
     single = covariance(kernel).expectations(xa.detach().float(), z.detach().float(), Pairing.groups(2))
@@ -444,7 +450,7 @@ def test_kernels_of_the_user_in_single_precision(name):
         torch.testing.assert_close(s.double(), d, rtol=1e-4, atol=1e-5)
 
 
-def test_which_kernels_are_fast():
+def test_which_kernels_are_fast() -> None:
     fast = [RBFKernel(), MaternKernel(0.5), ScaleKernel(RBFKernel(ard_num_dims=3)), ScaleKernel(MaternKernel(2.5))]
     batch = torch.Size([2])
     slow = [ScaleKernel(RBFKernel(batch_shape=batch), batch_shape=batch), *(maker() for maker in USER.values())]
@@ -454,7 +460,7 @@ def test_which_kernels_are_fast():
 
 @pytest.mark.parametrize("shape", SHAPES)
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
-def test_points_many_lengthscales_apart_do_not_cancel(shape, dtype):
+def test_points_many_lengthscales_apart_do_not_cancel(shape: str, dtype: torch.dtype) -> None:
     """Close pairs far from each other: distances from products are all rounding there, and gave infinite covariances."""
     kernel = make(shape, ard=False, scaled=True)
     far = 1e9 if dtype == torch.float64 else 1e4
@@ -470,7 +476,7 @@ def test_points_many_lengthscales_apart_do_not_cancel(shape, dtype):
     assert x.grad.isfinite().all()
 
 
-def test_a_lengthscale_that_has_run_away_is_no_error():
+def test_a_lengthscale_that_has_run_away_is_no_error() -> None:
     """Above 1e154 its square is infinite: then all points are alike."""
     kernel = make("rbf", False, True)
     kernel.base_kernel.lengthscale = 1e160
@@ -481,7 +487,7 @@ def test_a_lengthscale_that_has_run_away_is_no_error():
 
 
 @pytest.mark.parametrize(("dtype", "lengthscale"), [(torch.float32, 1e25), (torch.float64, 1e170)])
-def test_a_lengthscale_whose_inverse_square_underflows_has_a_gradient_of_zero(dtype, lengthscale):
+def test_a_lengthscale_whose_inverse_square_underflows_has_a_gradient_of_zero(dtype: torch.dtype, lengthscale: float) -> None:
     kernel = make("rbf", False, True).double()
     kernel.base_kernel.raw_lengthscale.data.fill_(lengthscale)
     xa = torch.randn(5, 1, 4, DIM, dtype=dtype)

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 import torch
-from gpytorch.kernels import MaternKernel, RBFKernel, ScaleKernel
+from gpytorch.kernels import Kernel, MaternKernel, RBFKernel, ScaleKernel
 
 from orbitgp.inference.elbo import elbo
 from orbitgp.inference.model import InvariantGP
@@ -19,13 +21,13 @@ DIM = 4
 KERNELS = {"rbf": RBFKernel, "matern": lambda: MaternKernel(nu=2.5)}
 
 
-def make(name):
+def make(name: str) -> Any:
     kernel = ScaleKernel(KERNELS[name]()).double()
     kernel.outputscale, kernel.base_kernel.lengthscale = 1.3, 1.7
     return kernel
 
 
-def values_and_gradients(module, xa, z, pairing):
+def values_and_gradients(module: Covariance | Stationary, xa: torch.Tensor, z: Any, pairing: Pairing) -> tuple[Any, ...]:
     xa, z = xa.clone().requires_grad_(), z.clone().requires_grad_()
     kfu, kff = module.expectations(xa, z, pairing)
     weights = torch.linspace(-1, 1, kfu.numel(), dtype=torch.float64).view_as(kfu)
@@ -47,7 +49,7 @@ MANY = {
 
 @pytest.mark.parametrize("name", KERNELS)
 @pytest.mark.parametrize("case", MANY)
-def test_sums_in_chunks_equal_gpytorch_with_all_gradients(name, case):
+def test_sums_in_chunks_equal_gpytorch_with_all_gradients(name: str, case: str) -> None:
     pairing, rows, size, inducing = MANY[case]
     kernel = make(name)
     xa = torch.randn(rows, pairing.blocks, size, DIM, dtype=torch.float64)
@@ -61,15 +63,15 @@ def test_sums_in_chunks_equal_gpytorch_with_all_gradients(name, case):
 @pytest.mark.parametrize("dim", [3, 16, 20])
 @pytest.mark.parametrize("base", [RBFKernel, MaternKernel])
 @pytest.mark.parametrize("pairing", [Pairing.groups(2), Pairing.groups(3), Pairing.exact()], ids=["two", "three", "all"])
-def test_sums_in_single_precision_equal_gpytorch_in_double(pairing, base, dim):
+def test_sums_in_single_precision_equal_gpytorch_in_double(pairing: Pairing, base: type[Kernel], dim: int) -> None:
     kernel = ScaleKernel(base()).double()
     kernel.outputscale, kernel.base_kernel.lengthscale = 1.3, dim**0.5
     generator = torch.Generator().manual_seed(0)
     xa = torch.randn(6, pairing.blocks, 5, dim, generator=generator)
     z = torch.randn(9, dim, generator=generator)
 
-    def found(module, dtype):
-        ends = [t.to(dtype).requires_grad_() for t in (xa, z)]
+    def found(module: Covariance, dtype: torch.dtype) -> tuple[Any, ...]:
+        ends = (xa.to(dtype).requires_grad_(), z.to(dtype).requires_grad_())
         kfu, kff = module.expectations(*ends, pairing)
         weights = torch.linspace(-1, 1, kfu.numel(), dtype=dtype).view_as(kfu)
         loss = (kfu * weights).sum() + kff.square().sum()
@@ -81,7 +83,7 @@ def test_sums_in_single_precision_equal_gpytorch_in_double(pairing, base, dim):
 
 @pytest.mark.parametrize("name", KERNELS)
 @pytest.mark.parametrize("case", MANY)
-def test_sums_are_the_same_where_nothing_is_learned(name, case):
+def test_sums_are_the_same_where_nothing_is_learned(name: str, case: str) -> None:
     pairing, rows, size, inducing = MANY[case]
     xa, z = torch.randn(rows, pairing.blocks, size, DIM), torch.randn(inducing, DIM)
     fast = covariance(make(name))
@@ -95,12 +97,12 @@ def test_sums_are_the_same_where_nothing_is_learned(name, case):
 
 @pytest.mark.parametrize("size", [1, 127, 128, 129, 300])
 @pytest.mark.parametrize("name", KERNELS)
-def test_kuu_in_panels_equals_gpytorch_with_all_gradients(name, size):
+def test_kuu_in_panels_equals_gpytorch_with_all_gradients(name: str, size: int) -> None:
     kernel = make(name)
     z = torch.randn(size, DIM, dtype=torch.float64)
     weights = torch.randn(size, size, dtype=torch.float64)
 
-    def found(module):
+    def found(module: Covariance) -> tuple[Any, ...]:
         ends = z.clone().requires_grad_()
         gram = kuu(module, ends)
         return (gram, *torch.autograd.grad((gram * weights).sum(), [ends, *kernel.parameters()]))
@@ -108,7 +110,7 @@ def test_kuu_in_panels_equals_gpytorch_with_all_gradients(name, size):
     torch.testing.assert_close(found(covariance(kernel)), found(Covariance(kernel)), rtol=1e-8, atol=1e-8)
 
 
-def test_kuu_in_double_of_single_inducing_points():
+def test_kuu_in_double_of_single_inducing_points() -> None:
     """The value has all digits of double precision, and the gradient those of the inducing points."""
     kernel = make("rbf")
     z = torch.randn(200, DIM).requires_grad_()
@@ -128,7 +130,7 @@ def test_kuu_in_double_of_single_inducing_points():
 ERRORS = [(torch.float64, 1e-12, 1e-9), (torch.float32, 1e-6, 1e-4)]
 
 
-def bound_and_gradients(dtype, fast, kernel):
+def bound_and_gradients(dtype: torch.dtype, fast: bool, kernel: str) -> tuple[int | float, dict[str, torch.Tensor]]:
     """The bound of a small problem and the gradient of everything that is learned, on the same draws."""
     generator = torch.Generator().manual_seed(0)
     x, inducing = (torch.rand(n, 10, 10, generator=generator, dtype=torch.float64) for n in (40, 60))
@@ -152,7 +154,9 @@ def bound_and_gradients(dtype, fast, kernel):
 
 @pytest.mark.parametrize(("dtype", "bound_error", "gradient_error"), ERRORS)
 @pytest.mark.parametrize("name", KERNELS)
-def test_bound_and_gradients_against_plain_double_precision(name, dtype, bound_error, gradient_error):
+def test_bound_and_gradients_against_plain_double_precision(
+    name: str, dtype: torch.dtype, bound_error: float, gradient_error: float
+) -> None:
     """Relative errors of everything together: interpolation, sums, Kuu, whitening and its gradient in the dtype of the data."""
     bound, gradients = bound_and_gradients(dtype, True, name)
     truth, references = bound_and_gradients(torch.float64, False, name)

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import copy
 import pickle
+from collections.abc import Callable
+from typing import Any
 
 import gpytorch
 import pytest
@@ -11,6 +13,7 @@ import torch
 from botorch.models import SingleTaskGP
 from gpytorch.kernels import (
     AdditiveKernel,
+    Kernel,
     LinearKernel,
     MaternKernel,
     MultitaskKernel,
@@ -30,19 +33,19 @@ LOPSIDED = [[0, 1, 2], [1, 0, 2], [2, 1, 0]]  # not a group: the orbit of x_a is
 pytestmark = pytest.mark.usefixtures("double")
 
 
-def rbf(lengthscale=0.8, variance=1.7, **kwargs):
+def rbf(lengthscale: list[float] | float = 0.8, variance: float = 1.7, **kwargs: Any) -> Any:
     kernel = ScaleKernel(RBFKernel(**kwargs))
     kernel.outputscale = variance
     kernel.base_kernel.lengthscale = lengthscale
     return kernel
 
 
-def rbf_value(x, y, lengthscale=0.8, variance=1.7):
+def rbf_value(x: Any, y: Any, lengthscale: list[float] | float = 0.8, variance: float = 1.7) -> torch.Tensor:
     """The oracle's k_g, written out."""
     return variance * torch.exp(-0.5 * (((x - y) / torch.as_tensor(lengthscale)) ** 2).sum())
 
 
-def brute_force(k_g, elements, x, y):
+def brute_force(k_g: Callable[..., Any], elements: Any, x: torch.Tensor, y: Any) -> torch.Tensor:
     """The double mean of the paper, one pair at a time; ``elements`` lists the orbit of one input."""
     out = torch.empty(len(x), len(y))
     for i, a in enumerate(x):
@@ -52,13 +55,13 @@ def brute_force(k_g, elements, x, y):
     return out
 
 
-def permuted(permutations):
+def permuted(permutations: list[list[int]]) -> Callable[..., Any]:
     return lambda a: [a[p] for p in permutations]
 
 
 @pytest.mark.parametrize("permutations", [CYCLE, LOPSIDED])
 @pytest.mark.parametrize("lengthscale", [0.8, [0.5, 1.0, 2.0]])
-def test_equals_the_double_mean_of_loops(permutations, lengthscale):
+def test_equals_the_double_mean_of_loops(permutations: list[list[int]], lengthscale: list[float] | float) -> None:
     ard = None if isinstance(lengthscale, float) else 3
     kernel = InvariantKernel(rbf(torch.tensor(lengthscale), ard_num_dims=ard), Permutation(permutations))
     x, y = torch.randn(6, 3), torch.randn(4, 3)
@@ -74,12 +77,12 @@ def test_equals_the_double_mean_of_loops(permutations, lengthscale):
     assert torch.linalg.eigvalsh(gram).min() > -1e-12
 
 
-def test_identity_is_the_base_kernel():
+def test_identity_is_the_base_kernel() -> None:
     x, y = torch.randn(5, 2), torch.randn(4, 2)
     torch.testing.assert_close(InvariantKernel(rbf(), Identity())(x, y).to_dense(), rbf()(x, y).to_dense())
 
 
-def test_mean_not_sum_keeps_the_variance_of_a_repeated_element():
+def test_mean_not_sum_keeps_the_variance_of_a_repeated_element() -> None:
     """An orbit that lists one element four times is no orbit at all: a mean says so, a sum would multiply by sixteen."""
     x = torch.randn(5, 2)
     kernel = InvariantKernel(rbf(), Permutation([[0, 1]] * 4))
@@ -87,7 +90,7 @@ def test_mean_not_sum_keeps_the_variance_of_a_repeated_element():
 
 
 @pytest.mark.parametrize("permutations", [CYCLE, LOPSIDED])
-def test_normalised_is_the_correlation_of_f(permutations):
+def test_normalised_is_the_correlation_of_f(permutations: list[list[int]]) -> None:
     kernel = InvariantKernel(rbf(), Permutation(permutations), normalise=True)
     x, y = torch.randn(6, 3), torch.randn(4, 3)
     both = brute_force(rbf_value, permuted(permutations), torch.cat([x, y]), torch.cat([x, y]))
@@ -98,13 +101,13 @@ def test_normalised_is_the_correlation_of_f(permutations):
     torch.testing.assert_close(kernel(x[:4], y, diag=True), truth[:4, 6:].diagonal())
 
 
-def test_normalised_kernel_of_a_function_that_is_zero_has_no_nan():
+def test_normalised_kernel_of_a_function_that_is_zero_has_no_nan() -> None:
     kernel = InvariantKernel(LinearKernel(), Permutation.swap(0, 1), normalise=True)
     gram = kernel(torch.tensor([[0.0, 0.0], [1.0, 2.0]])).to_dense()
     torch.testing.assert_close(gram, torch.tensor([[0.0, 0.0], [0.0, 1.0]]))
 
 
-def test_a_group_makes_f_strictly_invariant():
+def test_a_group_makes_f_strictly_invariant() -> None:
     x = torch.randn(5, 3)
     kernel = InvariantKernel(rbf(), Permutation(CYCLE))
     moved = torch.stack([row[CYCLE[i % 3]] for i, row in enumerate(x)])
@@ -114,10 +117,10 @@ def test_a_group_makes_f_strictly_invariant():
 
 
 @pytest.mark.parametrize(("orbit", "size"), [(Flip(True, True), 4), (Rotate90(), 4), (Flip() * Rotate90(), 8)])
-def test_images_by_their_shape(orbit, size):
+def test_images_by_their_shape(orbit: FiniteOrbit, size: int) -> None:
     x, y = torch.rand(3, 9), torch.rand(2, 9)
 
-    def elements(a):
+    def elements(a: Any) -> list[Any] | torch.Tensor:
         image = a.reshape(3, 3)
         turned = [image.rot90(k) for k in range(4)]
         flipped = [image, image.flip(1), image.flip(0), image.flip(0, 1)]
@@ -128,7 +131,7 @@ def test_images_by_their_shape(orbit, size):
     torch.testing.assert_close(kernel(x, y).to_dense(), brute_force(rbf_value, elements, x, y))
 
 
-def test_batches_of_inputs_and_of_kernels():
+def test_batches_of_inputs_and_of_kernels() -> None:
     orbit = Permutation(LOPSIDED)
     x, y = torch.randn(2, 4, 5, 3), torch.randn(4, 6, 3)
     kernel = InvariantKernel(rbf(), orbit)
@@ -159,7 +162,7 @@ def test_batches_of_inputs_and_of_kernels():
     torch.testing.assert_close(kernel(flat)[..., :2, 1:].to_dense(), out[:, :2, 1:])
 
 
-def test_active_dims_of_the_base_kernel_act_after_the_orbit():
+def test_active_dims_of_the_base_kernel_act_after_the_orbit() -> None:
     x = torch.randn(5, 3)
     kernel = InvariantKernel(rbf(active_dims=(0, 2)), Permutation(CYCLE))
     truth = brute_force(lambda a, b: rbf_value(a[[0, 2]], b[[0, 2]]), permuted(CYCLE), x, x)
@@ -167,7 +170,7 @@ def test_active_dims_of_the_base_kernel_act_after_the_orbit():
     torch.testing.assert_close(kernel(x, diag=True), truth.diagonal())
 
 
-def test_active_dims_of_the_kernel_act_before_the_orbit():
+def test_active_dims_of_the_kernel_act_before_the_orbit() -> None:
     x = torch.randn(5, 4)
     kernel = InvariantKernel(rbf(), Permutation.swap(0, 1), active_dims=(3, 1))
     part = x[:, [3, 1]]
@@ -178,7 +181,7 @@ def test_active_dims_of_the_kernel_act_before_the_orbit():
 
 
 @pytest.mark.filterwarnings("ignore:The last_dim_is_batch argument is deprecated")
-def test_last_dim_is_batch_makes_one_kernel_for_each_coordinate_of_the_elements():
+def test_last_dim_is_batch_makes_one_kernel_for_each_coordinate_of_the_elements() -> None:
     x, y = torch.randn(5, 3), torch.randn(4, 3)
     kernel = InvariantKernel(rbf(), Permutation(CYCLE))
     out = kernel(x, y, last_dim_is_batch=True).to_dense()
@@ -192,7 +195,7 @@ def test_last_dim_is_batch_makes_one_kernel_for_each_coordinate_of_the_elements(
 
 @pytest.mark.parametrize("normalise", [False, True])
 @pytest.mark.parametrize("batch", [(), (3,)])
-def test_a_few_rows_at_a_time_changes_nothing(normalise, batch):
+def test_a_few_rows_at_a_time_changes_nothing(normalise: bool, batch: tuple[int, ...]) -> None:
     x = torch.randn(*batch, 7, 3)
     y = torch.randn(5, 3)
     results = []
@@ -208,25 +211,25 @@ def test_a_few_rows_at_a_time_changes_nothing(normalise, batch):
 
 @pytest.mark.parametrize("normalise", [False, True])
 @pytest.mark.parametrize("base", [RBFKernel, MaternKernel, PeriodicKernel])
-def test_gradients_in_inputs_and_hyperparameters(base, normalise):
+def test_gradients_in_inputs_and_hyperparameters(base: type[Kernel], normalise: bool) -> None:
     kernel = InvariantKernel(ScaleKernel(base()), Permutation(LOPSIDED), normalise=normalise)
     raw = kernel.base_kernel.base_kernel.raw_lengthscale
     x, y = torch.randn(4, 3).requires_grad_(), torch.randn(3, 3).requires_grad_()
 
-    def matrices(x, y, lengthscale):
+    def matrices(x: Any, y: Any, lengthscale: list[float] | float) -> tuple[Any, Any]:
         parameters = {"base_kernel.base_kernel.raw_lengthscale": lengthscale}
         full = torch.func.functional_call(kernel, parameters, (x, y)).to_dense()
         diag = torch.func.functional_call(kernel, parameters, (x,), {"diag": True})
         return full, diag
 
-    def evaluated(*args):
+    def evaluated(*args: Any) -> Any:
         with gpytorch.settings.lazily_evaluate_kernels(False):  # the substituted parameters are there for one call only
             return matrices(*args)
 
     assert torch.autograd.gradcheck(evaluated, (x, y, raw.detach().clone().requires_grad_()))
 
 
-def test_equal_inputs_keep_their_own_gradients():
+def test_equal_inputs_keep_their_own_gradients() -> None:
     kernel = InvariantKernel(rbf(), Permutation(LOPSIDED))
     x = torch.randn(4, 3).requires_grad_()
     y = x.detach().clone().requires_grad_()
@@ -242,15 +245,15 @@ class Shift(FiniteOrbit):
 
     size = 2
 
-    def __init__(self):
+    def __init__(self) -> None:
         super().__init__()
         self.shift = torch.nn.Parameter(torch.tensor(0.3, dtype=torch.float32))
 
-    def elements(self, x):
+    def elements(self, x: Any) -> list[Any] | torch.Tensor:
         return torch.stack([x, x + self.shift], dim=1)
 
 
-def test_parameters_of_the_orbit_are_parameters_of_the_kernel():
+def test_parameters_of_the_orbit_are_parameters_of_the_kernel() -> None:
     kernel = InvariantKernel(rbf(), Shift())
     assert kernel.dtype == torch.float64  # though the shift is single
     x = torch.randn(4, 2)
@@ -261,7 +264,7 @@ def test_parameters_of_the_orbit_are_parameters_of_the_kernel():
     assert "orbit.shift" in dict(kernel.named_parameters())
 
 
-def test_composes_copies_pickles_and_keeps_priors():
+def test_composes_copies_pickles_and_keeps_priors() -> None:
     base = ScaleKernel(RBFKernel(lengthscale_prior=GammaPrior(3.0, 6.0)), outputscale_prior=GammaPrior(2.0, 0.15))
     kernel = InvariantKernel(base, Permutation.swap(0, 1))
     assert len(list(kernel.named_priors())) == 2
@@ -279,16 +282,16 @@ def test_composes_copies_pickles_and_keeps_priors():
 
 
 class Exact(gpytorch.models.ExactGP):
-    def __init__(self, x, y, kernel):
+    def __init__(self, x: Any, y: Any, kernel: Any) -> None:
         super().__init__(x, y, gpytorch.likelihoods.GaussianLikelihood())
         self.mean_module, self.covar_module = gpytorch.means.ZeroMean(), kernel
         self.likelihood.noise = 0.05
 
-    def forward(self, x):
+    def forward(self, x: Any) -> Any:
         return gpytorch.distributions.MultivariateNormal(self.mean_module(x), self.covar_module(x))
 
 
-def test_exact_gp_matches_the_textbook():
+def test_exact_gp_matches_the_textbook() -> None:
     """Log marginal likelihood, posterior mean and covariance of section 2 of Rasmussen & Williams, with the loops' matrices."""
     x, y, new = torch.randn(12, 3), torch.randn(12), torch.randn(5, 3)
     model = Exact(x, y, InvariantKernel(rbf(), Permutation(LOPSIDED)))
@@ -304,7 +307,7 @@ def test_exact_gp_matches_the_textbook():
     torch.testing.assert_close(posterior.variance, posterior.covariance_matrix.diagonal())
 
 
-def test_single_task_gp_of_botorch_posterior_gradients_and_batches():
+def test_single_task_gp_of_botorch_posterior_gradients_and_batches() -> None:
     torch.manual_seed(3)
     x = torch.rand(15, 2)
     y = (torch.sin(3 * x[:, :1]) + torch.sin(3 * x[:, 1:])).repeat(1, 2) * torch.tensor([1.0, -2.0])
@@ -328,7 +331,7 @@ def test_single_task_gp_of_botorch_posterior_gradients_and_batches():
     assert both.posterior(new.detach()).mean.shape == (3, 4, 2)
 
 
-def test_bad_input_is_one_clear_sentence():
+def test_bad_input_is_one_clear_sentence() -> None:
     with pytest.raises(TypeError, match="enumerates a finite orbit, which GaussianNoise is not"):
         InvariantKernel(rbf(), GaussianNoise())
     with pytest.raises(TypeError, match="InvariantGPRegressor"):

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from itertools import permutations
+from typing import Any
 
 import pytest
 import torch
-from gpytorch.kernels import LinearKernel, MaternKernel, PeriodicKernel, RBFKernel, RQKernel, ScaleKernel
+from gpytorch.kernels import Kernel, LinearKernel, MaternKernel, PeriodicKernel, RBFKernel, RQKernel, ScaleKernel
 
 from orbitgp.inference.exact import ExactGP
 from orbitgp.inference.model import InvariantGP
@@ -22,7 +23,7 @@ LOPSIDED = Permutation([[0, 1, 2], [1, 0, 2], [2, 1, 0]])  # no group
 SIGNS = SignChange(0) * SignChange(2)
 
 
-def double_sum(kernel, orbit, x, y):
+def double_sum(kernel: Kernel, orbit: FiniteOrbit, x: torch.Tensor, y: Any) -> torch.Tensor:
     """One pair of elements at a time."""
     out = torch.zeros(len(x), len(y))
     a, b = orbit.elements(x), orbit.elements(y)
@@ -32,13 +33,13 @@ def double_sum(kernel, orbit, x, y):
     return out / (a.shape[1] * b.shape[1])
 
 
-def ard(*lengthscales):
+def ard(*lengthscales: Any) -> Any:
     kernel = RBFKernel(ard_num_dims=len(lengthscales))
     kernel.lengthscale = torch.tensor(lengthscales)
     return kernel
 
 
-def is_single(kernel, orbit, *features):
+def is_single(kernel: Kernel, orbit: FiniteOrbit, *features: Any) -> bool:
     return not single_sum(kernel, orbit, torch.rand(1, *features)).obstacle
 
 
@@ -62,7 +63,7 @@ def is_single(kernel, orbit, *features):
         (FeatureMapKernel(RBFKernel(), torch.nn.Linear(3, 2)), Permutation.all(3), False),
     ],
 )
-def test_one_sum_stands_for_two_where_it_may(kernel, orbit, single):
+def test_one_sum_stands_for_two_where_it_may(kernel: Kernel, orbit: FiniteOrbit, single: bool) -> None:
     assert is_single(kernel, orbit, 3) == single
     x, y = torch.randn(5, 3), torch.randn(4, 3)
     with torch.no_grad():
@@ -77,14 +78,14 @@ def test_one_sum_stands_for_two_where_it_may(kernel, orbit, single):
         torch.testing.assert_close(model.vectors.cross(model.features(y), model.features(x)), truth.mT, rtol=1e-6, atol=1e-8)
 
 
-def test_images_and_orbits_without_a_group():
+def test_images_and_orbits_without_a_group() -> None:
     assert is_single(RBFKernel(), Flip(True, True) * Rotate90(), 5, 5)
     assert is_single(RBFKernel(lengthscale=1e-4), Rotate90(), 28, 28)
     assert not is_single(RBFKernel(), GaussianNoise(), 3)
     assert not is_single(RBFKernel(), Identity(), 3)
 
 
-def test_gradients_are_those_of_the_double_sum():
+def test_gradients_are_those_of_the_double_sum() -> None:
     x, y = torch.randn(8, 3), torch.randn(8, 1)
     kernel, orbit, likelihood = ScaleKernel(RBFKernel()), Permutation.all(3), Gaussian(1)
     model = ExactGP(kernel, orbit, x)
@@ -102,7 +103,7 @@ def test_gradients_are_those_of_the_double_sum():
         torch.testing.assert_close(one_found, gradient)
 
 
-def test_a_false_claim_is_an_error_and_a_true_one_is_not():
+def test_a_false_claim_is_an_error_and_a_true_one_is_not() -> None:
     x = torch.randn(4, 3)
     with pytest.raises(ValueError, match="single_sum=True is not possible, because its elements are not a group"):
         InvariantKernel(RBFKernel(), LOPSIDED, single_sum=True)(x).to_dense()
@@ -112,17 +113,17 @@ def test_a_false_claim_is_an_error_and_a_true_one_is_not():
     torch.testing.assert_close(claimed(x).to_dense(), double(x).to_dense())
 
 
-def test_a_group_of_ones_own_is_recognised():
+def test_a_group_of_ones_own_is_recognised() -> None:
     class Turns(FiniteOrbit):
         """The plane turned by thirds: a group, and no permutation of coordinates. Scaled, it is none."""
 
         size = 3
 
-        def __init__(self, scale=1.0):
+        def __init__(self, scale: float = 1.0) -> None:
             super().__init__()
             self.scale = scale
 
-        def elements(self, x):
+        def elements(self, x: Any) -> torch.Tensor:
             angles = torch.arange(3) * (2 * torch.pi / 3)
             turns = torch.stack([angles.cos(), -angles.sin(), angles.sin(), angles.cos()], -1).reshape(3, 2, 2)
             return torch.einsum("pij,nj->npi", turns.to(x) * self.scale, x)
@@ -132,7 +133,7 @@ def test_a_group_of_ones_own_is_recognised():
     assert not is_single(RBFKernel(), Turns(1.1), 2)
 
 
-def test_s6_takes_one_sum():
+def test_s6_takes_one_sum() -> None:
     x = torch.rand(3, 6)
     orders = torch.tensor(list(permutations(range(6))))
     truth = torch.exp(-0.5 * (x[:, None, None] - x[:, orders][None]).square().sum(-1) / 0.25).mean(-1)
@@ -143,7 +144,7 @@ def test_s6_takes_one_sum():
     torch.testing.assert_close(gram(model.vectors, model.features(x)).detach(), truth)
 
 
-def weighted_sum(kernel, orbit, weights, x, y):
+def weighted_sum(kernel: Kernel, orbit: FiniteOrbit, weights: list[float] | None, x: torch.Tensor, y: Any) -> int:
     """The double sum of two orbits with these probabilities, one pair at a time."""
     a, b = orbit.elements(x).flatten(2), orbit.elements(y).flatten(2)
     pairs = [(i, j) for i in range(len(weights)) for j in range(len(weights))]
@@ -161,7 +162,7 @@ def weighted_sum(kernel, orbit, weights, x, y):
         (RBFKernel(), Weighted(LOPSIDED, each=True), None),
     ],
 )
-def test_weighted_pairs_are_those_of_loops(kernel, orbit, weights):
+def test_weighted_pairs_are_those_of_loops(kernel: Kernel, orbit: FiniteOrbit, weights: list[float] | None) -> None:
     x, y = torch.randn(5, 3), torch.randn(4, 3)
     with torch.no_grad():
         if weights is None:
@@ -179,7 +180,7 @@ def test_weighted_pairs_are_those_of_loops(kernel, orbit, weights):
         torch.testing.assert_close(model.seen_and_means(x)[1][:, 0], expected + model.prior_mean.bias)
 
 
-def test_the_formula_for_two_elements_and_its_gradient():
+def test_the_formula_for_two_elements_and_its_gradient() -> None:
     x, y, w = torch.randn(6, 2), torch.randn(6, 1), 0.2
     kernel, orbit, likelihood = RBFKernel(), Weighted(Permutation.swap(0, 1), w), Gaussian(1)
     shared = 2 * w * (1 - w)
@@ -199,14 +200,14 @@ def test_the_formula_for_two_elements_and_its_gradient():
         InvariantGP(kernel, orbit, x)
 
 
-def test_corrected_draws_of_two_sets_by_hand():
+def test_corrected_draws_of_two_sets_by_hand() -> None:
     orbit, x = GaussianNoise(0.7), torch.randn(5, 2)
     model = ExactGP(ScaleKernel(RBFKernel()), orbit, x, num_samples=24).with_corrected_draws()
     seen = model.features(x)
     assert seen.shape == (5, 12, 2)
     sets, kernel = seen.split(6, 1), model.kernel
 
-    def mean(a, b):
+    def mean(a: Any, b: Any) -> torch.Tensor:
         return torch.stack([kernel(a[:, i], b[:, j]).to_dense() for i in range(6) for j in range(6)]).mean(0)
 
     k11, k12, k22 = mean(sets[0], sets[0]), mean(*sets), mean(sets[1], sets[1])
@@ -214,7 +215,7 @@ def test_corrected_draws_of_two_sets_by_hand():
     torch.testing.assert_close(model.gram(), whole - bias / 2)
 
 
-def test_corrected_draws_halve_the_bias():
+def test_corrected_draws_halve_the_bias() -> None:
     x, kernel, scale = 2 * torch.randn(4, 2), RBFKernel(), 0.7
     truth = ExactGP(kernel, GaussianNoise(scale), x, num_samples=None).gram()
 
@@ -227,7 +228,7 @@ def test_corrected_draws_halve_the_bias():
     assert bias(True, 16) == pytest.approx(bias(False, 4) / 4, rel=0.15)
 
 
-def test_corrected_draws_need_noise():
+def test_corrected_draws_need_noise() -> None:
     x = torch.randn(30, 2)
     model = ExactGP(RBFKernel(), GaussianNoise(3.0), x, num_samples=8).with_corrected_draws()
     likelihood = Gaussian(noise=1e-5)

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from typing import Any
+
 import pytest
 import torch
 
@@ -10,13 +13,15 @@ from orbitgp.kernels.radial import BlockSums, Exponents
 SHAPES = {"points": ((5, 6), (7, 6)), "pairs of each datum": ((3, 5, 6), (3, 4, 6)), "with themselves": ((3, 5, 6), None)}
 
 
-def inputs(shape, dtype=torch.float64):
+def inputs(
+    shape: str, dtype: Any = torch.float64
+) -> tuple[torch.Tensor | None, torch.Tensor | None, torch.Tensor, torch.Tensor]:
     generator = torch.Generator().manual_seed(0)
     a, b = (None if s is None else torch.randn(s, dtype=dtype, generator=generator) + 3.0 for s in SHAPES[shape])
     return a, b, torch.full((6,), 3.1, dtype=dtype), torch.tensor(0.3, dtype=dtype)
 
 
-def result_and_gradients(function, a, b, gamma):
+def result_and_gradients(function: Callable[..., Any], a: Any, b: Any, gamma: Any) -> list[Any]:
     ends = [t.detach().clone().requires_grad_() for t in (a, b, gamma) if t is not None]
     h = function(ends[0], None if b is None else ends[1], ends[-1])
     weights = torch.arange(h.numel(), dtype=h.dtype).sin().view_as(h)
@@ -24,10 +29,10 @@ def result_and_gradients(function, a, b, gamma):
 
 
 @pytest.mark.parametrize("shape", SHAPES)
-def test_values_and_gradients_are_those_of_differences(shape):
+def test_values_and_gradients_are_those_of_differences(shape: str) -> None:
     a, b, centre, gamma = inputs(shape)
 
-    def differences(a, b, gamma):
+    def differences(a: Any, b: Any, gamma: Any) -> Any:
         others = a if b is None else b
         return -0.5 * gamma * (a[..., :, None, :] - others[..., None, :, :]).square().sum(-1)
 
@@ -35,7 +40,7 @@ def test_values_and_gradients_are_those_of_differences(shape):
     torch.testing.assert_close(found, result_and_gradients(differences, a, b, gamma), rtol=1e-9, atol=1e-9)
 
 
-def test_only_what_is_learned_gets_a_gradient():
+def test_only_what_is_learned_gets_a_gradient() -> None:
     a, b, centre, gamma = inputs("points")
     for wanted in (a, b, gamma):
         wanted.requires_grad_()
@@ -46,18 +51,18 @@ def test_only_what_is_learned_gets_a_gradient():
 
 @pytest.mark.parametrize("size", [1, 3])
 @pytest.mark.parametrize("nu", [None, 0.5, 1.5, 2.5])
-def test_slopes_are_derivatives(nu, size):
+def test_slopes_are_derivatives(nu: float | None, size: int) -> None:
     h = -torch.rand(6, 4, dtype=torch.float64).requires_grad_()
     assert torch.autograd.gradcheck(lambda h: BlockSums.apply(h.clone(), nu, size), (h,))
 
 
-def test_sums_are_over_consecutive_rows():
+def test_sums_are_over_consecutive_rows() -> None:
     h = -torch.rand(6, 4)
     torch.testing.assert_close(BlockSums.apply(h.clone(), None, 3), torch.stack([h[:3].exp().sum(0), h[3:].exp().sum(0)]))
 
 
 @pytest.mark.parametrize("nu", [0.5, 1.5, 2.5])
-def test_matern_kernels_at_distance_zero_have_value_one_and_a_finite_slope(nu):
+def test_matern_kernels_at_distance_zero_have_value_one_and_a_finite_slope(nu: float) -> None:
     h = torch.zeros(2, 2, requires_grad=True)
     k = BlockSums.apply(h, nu, 1)
     assert torch.equal(k, torch.ones(2, 2))

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -20,7 +23,7 @@ def signals(*shape: int) -> torch.Tensor:
     return torch.randn(*shape, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
 
 
-def test_snv_is_what_numpy_computes():
+def test_snv_is_what_numpy_computes() -> None:
     x = signals(4, 3, 30)
     array = x.numpy()
     expected = (array - array.mean(-1, keepdims=True)) / array.std(-1, keepdims=True)
@@ -29,7 +32,7 @@ def test_snv_is_what_numpy_computes():
 
 
 @pytest.mark.parametrize("feature_map", [SNV(), SideBySide(SNV(), SmoothDerivative(1))])
-def test_maps_of_several_channels_give_one_vector(feature_map):
+def test_maps_of_several_channels_give_one_vector(feature_map: torch.nn.Module) -> None:
     x = signals(12, 2, 30).numpy()
     model = InvariantGPRegressor(TimeShift(), feature_map=feature_map, max_steps=2).fit(x, x[:, 0, 3])
     assert model.predict(x).shape == (12,)
@@ -37,7 +40,7 @@ def test_maps_of_several_channels_give_one_vector(feature_map):
     assert features.shape == (12, 60 * (2 if isinstance(feature_map, SideBySide) else 1))
 
 
-def test_derivatives_of_a_sine():
+def test_derivatives_of_a_sine() -> None:
     """Under a Gaussian of width s, sin(k t) becomes exp(-(s k)^2 / 2) sin(k t), and so do its derivatives."""
     t, k, widths = torch.arange(200, dtype=torch.float64), 0.2, torch.tensor([3.0, 1.0], dtype=torch.float64)
     damped = math.exp(-0.5 * (3 * k) ** 2)
@@ -51,14 +54,23 @@ def test_derivatives_of_a_sine():
     assert all((other.abs() < 1e-12).all() for other in others)
 
 
-def test_power_goes_from_the_signal_to_snv():
+def test_power_goes_from_the_signal_to_snv() -> None:
     x = signals(3, 30)
     for order in (0, 1, 2):
         full, none = (SmoothDerivative(order, width=1.5, power=p)(x) for p in (1.0, 1e-9))
         assert torch.allclose(full - full.mean(1, keepdim=True), SNV()(none), atol=1e-6)
 
 
-def shapes_of_one(x: np.ndarray, directions=6, scales=4, windows=4, width=1.0, spread=1.0, sharpness=6.0, rare=0.01):
+def shapes_of_one(
+    x: np.ndarray,
+    directions: int = 6,
+    scales: int = 4,
+    windows: int = 4,
+    width: float = 1.0,
+    spread: float = 1.0,
+    sharpness: float = 6.0,
+    rare: float = 0.01,
+) -> np.ndarray:
     """From the definition, sample by sample."""
     x = x - x.mean(-1, keepdims=True)
     x = x / math.sqrt((x**2).mean())
@@ -89,7 +101,7 @@ def shapes_of_one(x: np.ndarray, directions=6, scales=4, windows=4, width=1.0, s
 
 
 @pytest.mark.parametrize("shape", [(17,), (2, 12), (90,)], ids=str)
-def test_shapes_by_hand(shape):
+def test_shapes_by_hand(shape: tuple[int, ...]) -> None:
     settings = {"directions": 3, "scales": 3, "windows": 2, "width": 0.6, "spread": 0.7, "sharpness": 4.0, "rare": 0.05}
     x = signals(2, *shape)
     found = ShapeHistograms(**settings)(x)
@@ -97,7 +109,7 @@ def test_shapes_by_hand(shape):
         np.testing.assert_allclose(row.detach(), shapes_of_one(signal.numpy(), **settings), atol=1e-10)
 
 
-def test_shapes_ignore_gain_and_offset_and_with_wide_windows_the_place():
+def test_shapes_ignore_gain_and_offset_and_with_wide_windows_the_place() -> None:
     x = torch.zeros(1, 200, dtype=torch.float64)
     x[0, 60:80] = torch.hann_window(20, dtype=torch.float64)
     shapes = ShapeHistograms()
@@ -114,7 +126,7 @@ def test_shapes_ignore_gain_and_offset_and_with_wide_windows_the_place():
         (lambda: ShapeHistograms(3, 3, 2, width=0.3), 70),
     ],
 )
-def test_gradcheck(make, length):
+def test_gradcheck(make: Callable[..., Any], length: int) -> None:
     mapped = make()
     x = signals(2, 2, length).requires_grad_()
     assert gradcheck(lambda x, *_: mapped(x), (x, *mapped.parameters()), fast_mode=True)
@@ -123,7 +135,7 @@ def test_gradcheck(make, length):
 
 
 @pytest.mark.slow
-def test_inside_estimators_and_through_a_file(tmp_path):
+def test_inside_estimators_and_through_a_file(tmp_path: Path) -> None:
     """Signals with two kinds of bump, anywhere: shapes tell them apart, and the constants are learned, saved and loaded."""
     rng = np.random.default_rng(0)
     t, place, label = np.arange(60), rng.uniform(10, 50, 60), rng.integers(0, 2, 60)
@@ -151,6 +163,6 @@ def test_inside_estimators_and_through_a_file(tmp_path):
         (lambda: ShapeHistograms()(torch.rand(2, 3, 4, 5)), r"takes signals \(T,\) or \(C, T\)"),
     ],
 )
-def test_bad_arguments(make, message):
+def test_bad_arguments(make: Callable[..., Any], message: str) -> None:
     with pytest.raises(ValueError, match=message):
         make()

@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
 import numpy as np
 import pytest
 import torch
@@ -144,7 +148,7 @@ def test_intervals_cover(r: float) -> None:
     assert (drawn == np.abs(drawn).round()).all()
 
 
-def test_a_saved_model_predicts_the_same(tmp_path) -> None:
+def test_a_saved_model_predicts_the_same(tmp_path: Path) -> None:
     x, y = counts(40, 2.0, 0)
     for settings in ({}, {"num_inducing": 15, "max_steps": 30}):
         model = InvariantGPRegressor(likelihood="negative-binomial", random_state=0, **settings).fit(x, 1000 * y)
@@ -169,7 +173,7 @@ def test_large_equal_counts() -> None:
         (lambda y: np.stack([y, y], 1), "fit counts one by one"),
     ],
 )
-def test_bad_counts(targets, said: str) -> None:
+def test_bad_counts(targets: Callable[..., Any], said: str) -> None:
     x, y = counts(20, 2.0, 0)
     with pytest.raises(ValueError, match=said):
         InvariantGPRegressor(likelihood="negative-binomial").fit(x, targets(y))

@@ -63,7 +63,9 @@ def test_intervals_cover_on_both_halves() -> None:
     """On average over six data sets; a single noise covers nearly everything on the left, and 80 % on the right."""
     rows, ratio = 100, 3.0
     new, truth = steps(100, 4000, ratio)
-    left, inside, plain = new[:, 0] < 0.5, [], []
+    left = new[:, 0] < 0.5
+    inside: list[Any] = []
+    plain: list[Any] = []
     for seed in range(6):
         for likelihood, found in (("heteroscedastic", inside), ("gaussian", plain)):
             model = InvariantGPRegressor(likelihood=likelihood, random_state=0).fit(*steps(seed, rows, ratio))
@@ -90,7 +92,7 @@ def test_gradients() -> None:
     def value(weights: torch.Tensor) -> torch.Tensor:
         return torch.func.functional_call(likelihood, {"weights": weights}, (y, f))
 
-    likelihood.forward = likelihood.log_prob  # type: ignore[method-assign]
+    likelihood.forward = likelihood.log_prob
     assert torch.autograd.gradcheck(value, (torch.randn(4, dtype=torch.float64, requires_grad=True),))
     quadratic = likelihood.quadratic(y)
     by_hand = quadratic.const + (quadratic.eta * f - 0.5 * quadratic.lam * f**2).sum(-1)

@@ -99,7 +99,7 @@ def test_an_outlier_weighs_little() -> None:
 
 
 @pytest.mark.parametrize("df", [3.0, 1.9e4, 2.1e4, 1e9, 1e16])
-def test_student_t_noise_tends_to_the_gaussian_without_rounding(df):
+def test_student_t_noise_tends_to_the_gaussian_without_rounding(df: float) -> None:
     """A tail that is learned may become as light as it likes: the density stays SciPy's, and its slope in df stays small."""
     r = torch.linspace(-2, 2, 9, dtype=torch.float64)
     likelihood = StudentT(1, 0.3, df)
@@ -110,7 +110,7 @@ def test_student_t_noise_tends_to_the_gaussian_without_rounding(df):
     assert abs(likelihood.log_df.grad) < 1e6 / df
 
 
-def test_learned_tails_leave_student_t_noise_a_variance():
+def test_learned_tails_leave_student_t_noise_a_variance() -> None:
     """However heavy its tails become in training, predictions have a standard deviation."""
     likelihood = StudentT(scale=0.5)
     with torch.no_grad():

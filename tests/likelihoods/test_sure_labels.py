@@ -23,7 +23,7 @@ def winners(likelihood: Classification, mean: Tensor, variance: Tensor) -> tuple
 
 
 @pytest.mark.parametrize(("likelihood", "latents"), [(Bernoulli(), 1), (Dirichlet(4), 4), (StickBreaking(4), 3)])
-def test_a_sure_label_is_that_of_every_variance(likelihood, latents):
+def test_a_sure_label_is_that_of_every_variance(likelihood: Classification, latents: int) -> None:
     mean = 3 * torch.randn(ROWS, latents, dtype=torch.float64)
     most = 4 * torch.rand(ROWS, latents, dtype=torch.float64)
     sure, at_mean = likelihood.is_sure(mean, most), likelihood.log_probs(mean).argmax(-1)
@@ -33,7 +33,7 @@ def test_a_sure_label_is_that_of_every_variance(likelihood, latents):
         assert torch.equal(best[sure & (lead > 5)], at_mean[sure & (lead > 5)])
 
 
-def test_a_label_that_depends_on_the_variance_is_not_sure():
+def test_a_label_that_depends_on_the_variance_is_not_sure() -> None:
     """The first of ten classes has the largest mean, but one of the others, which are wide, is nearly always above it."""
     mean, most = torch.full((1, 10), -3.5).double(), torch.full((1, 10), 100.0).double()
     mean[0, 0], mean[0, 1], most[0, 0] = 0.0, -3.0, 0.0
@@ -50,7 +50,7 @@ def test_a_label_that_depends_on_the_variance_is_not_sure():
 @pytest.mark.parametrize(
     ("likelihood", "latents"), [(Bernoulli(), 1), (Dirichlet(5), 5), (StickBreaking(5), 4), (GaussianIndicators(5), 5)]
 )
-def test_labels_are_those_of_the_probabilities(likelihood, latents):
+def test_labels_are_those_of_the_probabilities(likelihood: Classification, latents: int) -> None:
     mean = torch.randn(ROWS, latents, dtype=torch.float64)
     variance = torch.rand(ROWS, latents, dtype=torch.float64)
     if isinstance(likelihood, GaussianIndicators):
@@ -59,7 +59,7 @@ def test_labels_are_those_of_the_probabilities(likelihood, latents):
     assert torch.equal(likelihood.most_probable(mean, variance), expected)
 
 
-def test_the_mean_of_a_sigmoid():
+def test_the_mean_of_a_sigmoid() -> None:
     mean, variance = torch.linspace(-6, 6, 13, dtype=torch.float64), torch.linspace(0, 12, 13, dtype=torch.float64)
     z = torch.linspace(-9, 9, 4001, dtype=torch.float64)
     weights = torch.softmax(-0.5 * z.square(), 0)

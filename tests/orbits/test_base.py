@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 import torch
 
@@ -11,22 +13,22 @@ from orbitgp.orbits import Affine, FiniteOrbit, Flip, Orbit, Warp
 class Jitter(Orbit):
     num_draws = 1
 
-    def __init__(self):
+    def __init__(self) -> None:
         super().__init__()
         self.width = torch.nn.Parameter(torch.tensor(0.1))
 
-    def transform(self, x, u):  # (N, D), (N, S, 1) -> (N, S, D)
+    def transform(self, x: torch.Tensor, u: Any) -> Any:  # (N, D), (N, S, 1) -> (N, S, D)
         return x[:, None] + self.width * (2 * u - 1)
 
 
 class Swirl(Warp):
     num_draws = 1
 
-    def __init__(self):
+    def __init__(self) -> None:
         super().__init__()
         self.strength = torch.nn.Parameter(torch.tensor(0.5))
 
-    def points(self, p, u):
+    def points(self, p: Any, u: Any) -> Any:
         angle = self.strength * (2 * u[..., 0] - 1) * torch.exp(-(p.x**2 + p.y**2) / 50)
         return p.at(angle.cos() * p.x - angle.sin() * p.y, angle.sin() * p.x + angle.cos() * p.y)
 
@@ -34,11 +36,11 @@ class Swirl(Warp):
 class TimeReversal(FiniteOrbit):
     size = 2
 
-    def elements(self, x):
+    def elements(self, x: torch.Tensor) -> torch.Tensor:
         return torch.stack([x, x.flip(-1)], dim=1)
 
 
-def test_an_orbit_of_vectors():
+def test_an_orbit_of_vectors() -> None:
     x, orbit = torch.rand(4, 3), Jitter()
     samples = orbit.sample(x, 8)
     assert samples.points.shape == (4, 2, 4, 3)
@@ -50,7 +52,7 @@ def test_an_orbit_of_vectors():
     assert (TimeReversal() * orbit).sample(x, 4).points.shape == (4, 2, 4, 3)
 
 
-def test_a_warp():
+def test_a_warp() -> None:
     x, swirl = torch.rand(3, 2, 10, 7), Swirl()
     xa = swirl.transform(x, torch.full((3, 2, 1), 0.5))
     assert torch.equal(xa, x[:, None].expand_as(xa))
@@ -67,14 +69,14 @@ def test_a_warp():
     assert (turned[16:25, 16:25] - image[0, 16:25, 16:25]).abs().max() > 0.1
 
 
-def test_a_finite_orbit():
+def test_a_finite_orbit() -> None:
     x = torch.rand(4, 6)
     samples = TimeReversal().sample(x, None)
     assert samples.points.shape == (4, 1, 2, 6)
     assert TimeReversal().describe()["elements"] == 2
 
 
-def test_without_its_hook_an_orbit_says_so():
+def test_without_its_hook_an_orbit_says_so() -> None:
     with pytest.raises(NotImplementedError, match="must define transform"):
         Orbit().sample(torch.rand(2, 3), 4)
     with pytest.raises(NotImplementedError, match="must define elements"):

@@ -36,11 +36,11 @@ from orbitgp.orbits.description import Description, changes, listed
         (Quantity((-inf, 1.0)), "−inf … +1"),
     ],
 )
-def test_words(quantity, text):
+def test_words(quantity: Quantity, text: str) -> None:
     assert str(quantity) == text
 
 
-def test_spans():
+def test_spans() -> None:
     assert Quantity(17.0, "°").span == (-17.0, 17.0)
     assert Quantity(1.3, "×").span == (1.0, 1.3)
     assert Quantity(0.4, "px").span == (0.0, 0.4)
@@ -48,7 +48,7 @@ def test_spans():
     assert Quantity.of([-1, 2], "px") == Quantity((-1.0, 2.0), "px")
 
 
-def test_axes_share_a_scale():
+def test_axes_share_a_scale() -> None:
     before = Description(
         "a", {"shift_x": Quantity((-1.0, 1.0)), "shift_y": Quantity((2.0, 3.0)), "scale": Quantity((1.1, 1.3), "×")}
     )
@@ -56,7 +56,7 @@ def test_axes_share_a_scale():
     assert limits == {"shift_x": (-1.0, 3.0), "shift_y": (-1.0, 3.0), "scale": (1.0, 1.3)}
 
 
-def test_a_plausible_range_of_no_width_is_not_said():
+def test_a_plausible_range_of_no_width_is_not_said() -> None:
     turned = Quantity(180.0, "°", plausible=(Quantity(179.9, "°"), Quantity(180.0, "°")))
     assert turned.plausibly == ""
     assert replace(turned, plausible=(Quantity(90.0, "°"), turned)).plausibly == " (plausible ±90° to ±180°)"
@@ -72,12 +72,12 @@ def test_a_plausible_range_of_no_width_is_not_said():
         (Quantity((0.9, 1.1), "×"), Quantity((0.0, inf), "×"), "plausible at least ×0.90 … ×1.10, not determined above"),
     ],
 )
-def test_a_plausible_range_may_be_open(least, most, said):
+def test_a_plausible_range_may_be_open(least: Quantity, most: Quantity, said: str) -> None:
     learned = Quantity(1.0, least.unit, (least, most))
     assert learned.plausible_words == said
     assert learned.plausibly == f" ({said})"
     assert learned.may_be_nothing is said.startswith("plausible none")
 
 
-def test_lists_in_words():
+def test_lists_in_words() -> None:
     assert [listed(list(names)) for names in ("", "a", "ab", "abc")] == ["", "a", "a and b", "a, b and c"]

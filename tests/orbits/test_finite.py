@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from itertools import chain, permutations
+from typing import Any
 
 import pytest
 import torch
@@ -21,7 +23,7 @@ from orbitgp.orbits import (
 )
 
 
-def test_identity():
+def test_identity() -> None:
     x = torch.rand(3, 4, 5)
     samples = Identity().sample(x, None)
     assert torch.equal(samples.points, x[:, None, None])
@@ -29,7 +31,7 @@ def test_identity():
     assert len(Identity().describe()) == 0
 
 
-def test_flip_and_rotate90_elements():
+def test_flip_and_rotate90_elements() -> None:
     x = torch.rand(2, 3, 4, 4)
     turns = Rotate90().elements(x)
     for k in range(4):
@@ -39,14 +41,14 @@ def test_flip_and_rotate90_elements():
     assert found == {tuple(x[0].flip(d).flatten().tolist()) for d in ((), (-1,), (-2,), (-1, -2))}
 
 
-def test_swap_is_the_toy_example():
+def test_swap_is_the_toy_example() -> None:
     x = torch.tensor([[1.0, 2.0]])
     assert Permutation.swap(0, 1).elements(x)[0].tolist() == [[1, 2], [2, 1]]
     assert Permutation.swap(0, 2, dim=4).elements(torch.arange(4.0)[None])[0, 1].tolist() == [2, 1, 0, 3]
 
 
 @pytest.mark.parametrize("length", [2, 5])
-def test_a_swap_acts_within_vectors_of_any_length(length):
+def test_a_swap_acts_within_vectors_of_any_length(length: int) -> None:
     orbit = Permutation.swap(0, 1)
     x = torch.rand(3, length)
     orbit.check(x.shape[1:])
@@ -56,7 +58,7 @@ def test_a_swap_acts_within_vectors_of_any_length(length):
     assert torch.equal(orbit.select(x, index), orbit.elements(x)[torch.arange(3)[:, None], index])
 
 
-def test_swaps_of_any_length_compose():
+def test_swaps_of_any_length_compose() -> None:
     x = torch.rand(2, 5)
     both = Permutation.swap(0, 1) * Permutation.swap(2, 4)
     both.check(x.shape[1:])
@@ -68,7 +70,7 @@ def test_swaps_of_any_length_compose():
         both.check(torch.Size((4,)))
 
 
-def test_signs_change_together_or_each_on_its_own():
+def test_signs_change_together_or_each_on_its_own() -> None:
     x = torch.tensor([[1.0, 2.0, 3.0], [-4.0, 0.0, 5.0]])
     assert SignChange(0, 2).elements(x).tolist() == [[[1, 2, 3], [-1, 2, -3]], [[-4, 0, 5], [4, 0, -5]]]
     each = (SignChange(0) * SignChange(2)).elements(x)[0].tolist()
@@ -80,7 +82,7 @@ def test_signs_change_together_or_each_on_its_own():
         SignChange()
 
 
-def test_closure_makes_the_group():
+def test_closure_makes_the_group() -> None:
     transposition, cycle = (1, 0, 2), (1, 2, 0)
     group = Permutation([transposition, cycle], close=True)
     assert {tuple(row) for row in group.index.tolist()} == set(permutations(range(3)))
@@ -88,8 +90,8 @@ def test_closure_makes_the_group():
     assert Permutation([(1, 2, 3, 0)], close=True).size == 4
 
 
-def test_groups_by_name():
-    def rows(orbit):
+def test_groups_by_name() -> None:
+    def rows(orbit: Permutation) -> list[tuple[int, ...]]:
         return sorted(tuple(row) for row in orbit.index.tolist())
 
     assert rows(Permutation.all(3)) == sorted(permutations(range(3)))
@@ -104,7 +106,7 @@ def test_groups_by_name():
     assert ChannelPermutation.cyclic(3).elements(torch.rand(2, 3, 8)).shape == (2, 3, 3, 8)
 
 
-def test_many_items_are_drawn_uniformly_and_never_enumerated():
+def test_many_items_are_drawn_uniformly_and_never_enumerated() -> None:
     orbit = Permutation.all(10)
     assert isinstance(orbit, Shuffle)
     assert orbit.shared_samples(torch.rand(2, 11), 64).points.shape == (2, 1, 64, 11)
@@ -121,7 +123,7 @@ def test_many_items_are_drawn_uniformly_and_never_enumerated():
     assert pairs[:, 18:].tolist() == [[18.0, 19.0]] * 5
 
 
-def test_a_closed_orbit_is_strictly_invariant():
+def test_a_closed_orbit_is_strictly_invariant() -> None:
     group = Permutation([(1, 2, 0, 3), (0, 1, 3, 2)], close=True)
     x = torch.rand(1, 4, dtype=torch.float64)
     moved = x[:, [1, 2, 0, 3]]
@@ -129,7 +131,7 @@ def test_a_closed_orbit_is_strictly_invariant():
     torch.testing.assert_close(*feature)
 
 
-def test_products_enumerate_every_pair_and_flatten():
+def test_products_enumerate_every_pair_and_flatten() -> None:
     x = torch.rand(2, 5, 5)
     product = Flip() * Rotate90() * Flip(vertical=True, horizontal=False)
     assert isinstance(product, FiniteProduct)
@@ -141,7 +143,7 @@ def test_products_enumerate_every_pair_and_flatten():
     assert isinstance(Identity() * Identity(), Identity)
 
 
-def test_without_replacement_draws_distinct_elements_evenly():
+def test_without_replacement_draws_distinct_elements_evenly() -> None:
     orbit = Permutation(list(permutations(range(4))))
     x = torch.arange(4.0).expand(3000, 4)
     samples = orbit.sample(x, 5)
@@ -154,7 +156,7 @@ def test_without_replacement_draws_distinct_elements_evenly():
     assert ((counts - expected) ** 2 / expected).sum() < 50  # 23 degrees of freedom
 
 
-def test_weights_of_appendix_b():
+def test_weights_of_appendix_b() -> None:
     """off m (m-1) + diag m = 1 for a constant, and the diagonal has the share 1 / P that it has among all pairs."""
     for drawn, size in ((2, 5), (4, 9), (7, 8)):
         pairing = Pairing.without_replacement(drawn, size)
@@ -162,7 +164,7 @@ def test_weights_of_appendix_b():
         assert pairing.diag * drawn == pytest.approx(1 / size)
 
 
-def test_the_double_sum_is_unbiased_and_the_naive_one_is_not():
+def test_the_double_sum_is_unbiased_and_the_naive_one_is_not() -> None:
     orbit = Permutation(list(permutations(range(3))))
     x = torch.tensor([[0.3, 1.1, -0.4]], dtype=torch.float64)
     a = orbit.elements(x)[0].sin().cumsum(-1).prod(-1)
@@ -176,7 +178,7 @@ def test_the_double_sum_is_unbiased_and_the_naive_one_is_not():
     assert abs(naive.mean() - exact) > 4 * naive.std() / 20_000**0.5
 
 
-def test_prediction_uses_the_same_elements_for_every_row():
+def test_prediction_uses_the_same_elements_for_every_row() -> None:
     orbit = Permutation(list(permutations(range(4))))
     x = torch.arange(4.0).expand(6, 4)
     points = orbit.shared_samples(x, 7).points
@@ -205,6 +207,6 @@ def test_prediction_uses_the_same_elements_for_every_row():
         (lambda: Permutation([(0, 1), (1, 0), (0, 1)]).sample(torch.rand(2, 2), 1), "takes 2 to 2 of 3 elements, got 1"),
     ],
 )
-def test_bad_input_in_one_sentence(make, message):
+def test_bad_input_in_one_sentence(make: Callable[..., Any], message: str) -> None:
     with pytest.raises(ValueError, match=message):
         make()

@@ -21,7 +21,7 @@ from orbitgp.orbits import (
 )
 
 
-def test_what_merges_and_what_does_not():
+def test_what_merges_and_what_does_not() -> None:
     assert isinstance(Affine() * LocalDeformation(), WarpProduct)
     mixed = Flip() * Affine() * LocalDeformation() * Contrast()
     assert isinstance(mixed, Composition)
@@ -30,7 +30,7 @@ def test_what_merges_and_what_does_not():
     assert isinstance(Rotation() * Identity(), Rotation)
 
 
-def test_finite_first_each_element_gets_every_draw():
+def test_finite_first_each_element_gets_every_draw() -> None:
     x, u = torch.rand(3, 8, 8), torch.rand(3, 4, 1)
     rotation = Rotation(40)
     xa = (Flip() * rotation).transform(x, u)
@@ -39,7 +39,7 @@ def test_finite_first_each_element_gets_every_draw():
     torch.testing.assert_close(xa[:, 1::2], rotation.transform(x.flip(-1), u))
 
 
-def test_finite_last_each_sample_is_flipped():
+def test_finite_last_each_sample_is_flipped() -> None:
     x, u = torch.rand(3, 8, 8), torch.rand(3, 4, 1)
     rotation = Rotation(40)
     xa = (rotation * Flip()).transform(x, u)
@@ -48,7 +48,7 @@ def test_finite_last_each_sample_is_flipped():
     torch.testing.assert_close(xa[:, 1::2], turned.flip(-1))
 
 
-def test_finite_in_the_middle_and_at_the_end():
+def test_finite_in_the_middle_and_at_the_end() -> None:
     x, u = torch.rand(2, 6, 6), torch.rand(2, 3, 2)
     rotation, brightness = Rotation(40), Brightness(0.2)
     xa = (rotation * Rotate90() * brightness * Flip()).transform(x, u)
@@ -59,7 +59,7 @@ def test_finite_in_the_middle_and_at_the_end():
     torch.testing.assert_close(xa[:, (sample * 4 + turn) * 2 + mirror], by_hand)
 
 
-def test_groups_hold_whole_finite_orbits_and_stay_independent():
+def test_groups_hold_whole_finite_orbits_and_stay_independent() -> None:
     x = torch.rand(1, 6, 6).expand(2000, 6, 6)
     samples = (Flip() * Translation(2, 2) * Flip(False, True)).sample(x, 8, num_groups=2)
     assert samples.points.shape == (2000, 2, 16, 6, 6)
@@ -69,7 +69,7 @@ def test_groups_hold_whole_finite_orbits_and_stay_independent():
     torch.testing.assert_close(samples.points.mean(2).sum((-1, -2)), flipped.mean(2).sum((-1, -2)))
 
 
-def test_infinite_after_infinite_pairs_their_draws():
+def test_infinite_after_infinite_pairs_their_draws() -> None:
     x, u = torch.rand(2, 5, 5), torch.rand(2, 4, 2)
     contrast, brightness = Contrast(), Brightness()
     xa = (contrast * brightness).transform(x, u)
@@ -78,14 +78,14 @@ def test_infinite_after_infinite_pairs_their_draws():
         torch.testing.assert_close(xa[:, s], brightness.transform(step, u[:, s : s + 1, 1:])[:, 0])
 
 
-def test_order_matters_and_is_kept():
+def test_order_matters_and_is_kept() -> None:
     x, u = torch.rand(1, 5, 5), torch.tensor([[[0.9, 0.8]]])
     one = (Contrast(1.5, pivot=0) * Brightness()).transform(x, u)
     other = (Brightness() * Contrast(1.5, pivot=0)).transform(x, u.flip(-1))
     assert not torch.allclose(one, other)
 
 
-def test_noise_composes_with_warps_on_colour_images():
+def test_noise_composes_with_warps_on_colour_images() -> None:
     x = torch.rand(2, 3, 6, 5)
     orbit = Rotation() * GaussianNoise(0.1) * Flip()
     assert orbit.draws_for(x.shape[1:]) == 1 + 90
@@ -94,7 +94,7 @@ def test_noise_composes_with_warps_on_colour_images():
     assert all(p.grad is not None for p in orbit.parameters())
 
 
-def test_descriptions_join_and_repeated_names_stay_apart():
+def test_descriptions_join_and_repeated_names_stay_apart() -> None:
     described = (Rotation(10) * Affine() * Rotation(20) * Flip()).describe()
     assert described.title == "Rotation * Affine * Rotation * Flip"
     assert described["rotation1.degrees"] == pytest.approx(10)
@@ -104,7 +104,7 @@ def test_descriptions_join_and_repeated_names_stay_apart():
     assert described.to_dict().keys() == set(described)
 
 
-def test_copies_and_pickles():
+def test_copies_and_pickles() -> None:
     import copy
     import pickle
 
@@ -118,7 +118,7 @@ def test_copies_and_pickles():
     assert str(fresh.describe()) == str(orbit.describe())
 
 
-def test_bad_sample_numbers_in_one_sentence():
+def test_bad_sample_numbers_in_one_sentence() -> None:
     x = torch.rand(2, 8, 8)
     for arguments, message in (
         ({"num_samples": 1}, "at least 2 independent groups|multiple of num_groups"),

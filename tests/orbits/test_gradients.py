@@ -41,7 +41,7 @@ ORBITS = {
 
 @pytest.mark.parametrize("shape", [(6, 9), (2, 5, 7)], ids=str)
 @pytest.mark.parametrize("name", ORBITS)
-def test_gradcheck(name, shape):
+def test_gradcheck(name: str, shape: tuple[int, ...]) -> None:
     orbit = ORBITS[name]().double()
     x = torch.rand(2, *shape, dtype=torch.float64, requires_grad=True)
     u = torch.rand(2, 3, orbit.draws_for(x.shape[1:]), dtype=torch.float64)

@@ -20,7 +20,7 @@ from orbitgp.orbits import (
 from orbitgp.orbits.parse import NAMES, make_orbit, parse
 
 
-def test_names_arguments_and_products():
+def test_names_arguments_and_products() -> None:
     assert isinstance(make_orbit("none"), Identity)
     assert make_orbit("Rotation(30)").describe()["degrees"] == pytest.approx(30)
     assert make_orbit("translation(shift_y=None)").describe().to_dict().keys() == {"shift_x"}
@@ -35,14 +35,14 @@ def test_names_arguments_and_products():
     assert isinstance(make_orbit("none*none"), Identity)
 
 
-def test_swap_acts_within_vectors_of_any_length():
+def test_swap_acts_within_vectors_of_any_length() -> None:
     orbit = make_orbit("swap(0, 2)")
     assert isinstance(orbit, Permutation)
     x = torch.arange(4.0)[None]
     assert orbit.elements(x).tolist() == [[[0, 1, 2, 3], [2, 1, 0, 3]]]
 
 
-def test_an_orbit_is_checked_against_the_shape_of_the_inputs():
+def test_an_orbit_is_checked_against_the_shape_of_the_inputs() -> None:
     make_orbit("swap(0, 2)", (4,))
     with pytest.raises(ValueError, match="vectors of at least 3 coordinates"):
         make_orbit("swap(0, 2)", (2,))
@@ -71,16 +71,16 @@ def test_an_orbit_is_checked_against_the_shape_of_the_inputs():
         ("(" * 300, "cannot read the orbit"),
     ],
 )
-def test_bad_orbits(text, sentence):
+def test_bad_orbits(text: str, sentence: str) -> None:
     with pytest.raises(ValueError, match=sentence):
         make_orbit(text)
 
 
-def test_help_knows_the_same_names_without_loading_them():
+def test_help_knows_the_same_names_without_loading_them() -> None:
     assert set(ORBIT_NAMES) == set(NAMES)
 
 
-def test_columns_by_name():
+def test_columns_by_name() -> None:
     orbit = make_orbit("swap(left, 'right hand')", columns=("age", "left", "right hand"))
     x = torch.tensor([[1.0, 2.0, 3.0]])
     assert orbit.elements(x).tolist() == [[[1, 2, 3], [1, 3, 2]]]
@@ -94,7 +94,7 @@ def test_columns_by_name():
         make_orbit("swap(left, right)")
 
 
-def test_groups_of_columns_by_name():
+def test_groups_of_columns_by_name() -> None:
     columns = ("age", "a", "b", "c")
     x = torch.tensor([[1.0, 2.0, 3.0, 4.0]])
     turned = make_orbit("cyclic(a, b, c)", (4,), columns)
@@ -107,7 +107,7 @@ def test_groups_of_columns_by_name():
         make_orbit("permutations(1)")
 
 
-def test_weights_by_name():
+def test_weights_by_name() -> None:
     columns = ("a", "b", "c")
     orbit = make_orbit("weighted(swap(a, c), 0.2)*sign(b)", (3,), columns)
     assert orbit.weights().tolist() == pytest.approx([0.4, 0.4, 0.1, 0.1])

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import copy
 import pickle
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from math import atanh, radians
+from typing import Any
 
 import numpy as np
 import pytest
@@ -59,7 +60,7 @@ def ranges_of(orbit: Orbit) -> Iterator[Range]:
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64], ids=str)
 @pytest.mark.parametrize(("kind", "name"), EVERY)
-def test_every_learned_range_contains_no_change(kind, name, dtype):
+def test_every_learned_range_contains_no_change(kind: str, name: str, dtype: torch.dtype) -> None:
     """Whatever the optimiser does to the raw parameters, in what is described and in what is drawn."""
     generator = torch.Generator().manual_seed(0)
     orbit = make(kind, name).to(dtype)
@@ -78,21 +79,21 @@ def test_every_learned_range_contains_no_change(kind, name, dtype):
 
 
 @pytest.mark.parametrize("name", SYMMETRIC)
-def test_numbers_and_symmetric_pairs_learn_their_width_alone(name):
+def test_numbers_and_symmetric_pairs_learn_their_width_alone(name: str) -> None:
     orbit = SYMMETRIC[name]()
     assert not [key for key, _ in orbit.named_parameters() if key.endswith(("centre", "skew"))]
     assert all(interval.ends()[0] == -interval.ends()[1] for interval in ranges_of(orbit))
 
 
 @pytest.mark.parametrize("name", TWO_SIDED)
-def test_other_pairs_learn_both_sides_and_start_where_they_were_put(name):
+def test_other_pairs_learn_both_sides_and_start_where_they_were_put(name: str) -> None:
     orbit = TWO_SIDED[name]()
     assert all(interval.skew.requires_grad for interval in ranges_of(orbit))
     again = type(orbit)(**{key: value for key, value in orbit.describe().items() if key not in ("amplitude", "smoothness")})
     assert all(a.ends() == pytest.approx(b.ends(), rel=1e-4) for a, b in zip(ranges_of(orbit), ranges_of(again), strict=True))
 
 
-def test_half_width_and_skew_in_formulae():
+def test_half_width_and_skew_in_formulae() -> None:
     interval = Range((-0.3, 0.9)).double()
     assert interval.half_width.item() == pytest.approx(0.6)
     assert interval.skew.item() == pytest.approx(atanh(0.5))
@@ -102,7 +103,7 @@ def test_half_width_and_skew_in_formulae():
 
 
 @pytest.mark.parametrize(("half_width", "skew"), [(0.3, 0.0), (0.3, 2.0), (-0.3, 2.0), (-2.0, -3.0)])
-def test_gradcheck(half_width, skew):
+def test_gradcheck(half_width: float, skew: float) -> None:
     interval = Range((-1, 2)).double()
     interval.half_width.data.fill_(half_width)
     interval.skew.data.fill_(skew)
@@ -112,7 +113,7 @@ def test_gradcheck(half_width, skew):
     assert all(grad != 0 for grad in torch.autograd.grad(interval(u).sum(), parameters))
 
 
-def test_a_negative_half_width_mirrors_the_range():
+def test_a_negative_half_width_mirrors_the_range() -> None:
     orbit = Translation((-1, 2), 3)
     for interval in ranges_of(orbit):
         interval.half_width.data *= -1
@@ -120,7 +121,7 @@ def test_a_negative_half_width_mirrors_the_range():
     assert orbit.describe()["shift_y"] == pytest.approx((-3, 3))
 
 
-def test_starts_multiply_the_width_and_keep_the_side():
+def test_starts_multiply_the_width_and_keep_the_side() -> None:
     orbit = Translation((-1, 2), 2)
     for reach in orbit.reaches():
         reach.data *= 3
@@ -128,7 +129,7 @@ def test_starts_multiply_the_width_and_keep_the_side():
     assert orbit.describe()["shift_y"] == pytest.approx((-6, 6))
 
 
-def test_a_pair_that_ends_at_no_change_stays_one_sided():
+def test_a_pair_that_ends_at_no_change_stays_one_sided() -> None:
     for orbit, key in ((Brightness((0, 0.3)), "brightness"), (Thickness((-0.4, 0)), "thickness")):
         (interval,) = ranges_of(orbit)
         assert [name for name, p in interval.named_parameters() if p.requires_grad] == ["half_width"]
@@ -152,14 +153,14 @@ def test_a_pair_that_ends_at_no_change_stays_one_sided():
         lambda: Brightness((0.1, 0.3)),
     ],
 )
-def test_a_learned_range_without_no_change_is_refused(build):
+def test_a_learned_range_without_no_change_is_refused(build: Callable[..., Any]) -> None:
     with pytest.raises(ValueError, match="must contain the value that changes nothing") as error:
         build()
     assert "\n" not in str(error.value)
     assert "transform the data beforehand" in str(error.value)
 
 
-def test_a_fixed_range_may_lie_anywhere():
+def test_a_fixed_range_may_lie_anywhere() -> None:
     assert Affine(angle=(11, 12), frozen=("angle",)).describe()["angle"] == pytest.approx((11, 12))
     assert Scale((1.2, 1.24), frozen=("scale",)).describe()["scale"] == pytest.approx((1.2, 1.24))
     orbit = Brightness((0.1, 0.3), learn=False)
@@ -168,7 +169,7 @@ def test_a_fixed_range_may_lie_anywhere():
 
 
 @pytest.mark.parametrize(("kind", "name"), EVERY)
-def test_pickles_and_copies(kind, name):
+def test_pickles_and_copies(kind: str, name: str) -> None:
     orbit = make(kind, name)
     for again in (pickle.loads(pickle.dumps(orbit)), copy.deepcopy(orbit)):
         assert again.describe().to_dict() == orbit.describe().to_dict()
@@ -187,7 +188,7 @@ def climb(orbit: Orbit, x: torch.Tensor, planted: torch.Tensor) -> None:
         optimiser.zero_grad()
         xa = orbit.transform(x, u)
         moments = (xa.mean(1) - planted.mean(1), xa.square().mean(1) - planted.square().mean(1))
-        value = 100 * sum(moment.square().mean() for moment in moments)
+        value = 100 * torch.stack([moment.square().mean() for moment in moments]).sum()
         value.backward()
         return value
 
@@ -195,7 +196,7 @@ def climb(orbit: Orbit, x: torch.Tensor, planted: torch.Tensor) -> None:
 
 
 @pytest.mark.parametrize("start", [(-0.3, 0.05), (-0.1, 0.05), (-0.05, 0.1), (-0.02, 0.9)])
-def test_brightness_that_is_mostly_added_moves_the_range(start):
+def test_brightness_that_is_mostly_added_moves_the_range(start: tuple[float, float]) -> None:
     """From either side: a range that leans to the wrong one must not get stuck at width zero on its way."""
     x = torch.rand(4, 6, generator=torch.Generator().manual_seed(0)).double()
     planted = x[:, None] + torch.linspace(-0.05, 0.35, 101, dtype=x.dtype)[:, None]
@@ -205,7 +206,7 @@ def test_brightness_that_is_mostly_added_moves_the_range(start):
 
 
 @pytest.mark.parametrize("start", [(-15, 5), (-5, 15)])
-def test_rotations_to_one_side_move_the_range(start):
+def test_rotations_to_one_side_move_the_range(start: tuple[int, int]) -> None:
     others = ("scale_x", "scale_y", "shear", "shift_x", "shift_y")
     line = torch.arange(13.0).double() - 6
     x = torch.exp(-((line - 3) ** 2 + (line[:, None] / 4) ** 2))[None]
@@ -215,7 +216,7 @@ def test_rotations_to_one_side_move_the_range(start):
     assert orbit.describe()["angle"] == pytest.approx((-3, 30), abs=1)
 
 
-def test_a_symmetric_range_stays_symmetric_where_one_side_would_be_better():
+def test_a_symmetric_range_stays_symmetric_where_one_side_would_be_better() -> None:
     x = torch.rand(4, 6)
     orbit = Brightness(0.1)
     climb(orbit, x, x[:, None] + torch.linspace(-0.05, 0.35, 101)[:, None])
@@ -225,7 +226,7 @@ def test_a_symmetric_range_stays_symmetric_where_one_side_would_be_better():
 
 
 @pytest.mark.slow
-def test_symmetric_ranges_stay_symmetric_in_training():
+def test_symmetric_ranges_stay_symmetric_in_training() -> None:
     generator = torch.Generator().manual_seed(0)
     x, y = torch.rand(24, 6, 6, generator=generator).numpy(), (torch.arange(24) % 2).numpy()
     start = Affine() * Brightness()
@@ -237,7 +238,7 @@ def test_symmetric_ranges_stay_symmetric_in_training():
     assert any(a.ends() != b.ends() for a, b in zip(learned, ranges_of(start), strict=True))
 
 
-def test_words():
+def test_words() -> None:
     lines = str(Affine((-3, 12), scale_x=None, scale_y=None).describe()).splitlines()
     assert [" ".join(line.split()) for line in lines[1:]] == [
         "angle −3° … +12°",
@@ -247,7 +248,7 @@ def test_words():
     ]
 
 
-def test_an_angle_is_reflected_at_the_whole_turn():
+def test_an_angle_is_reflected_at_the_whole_turn() -> None:
     """A range of ±200 degrees would cover some angles twice. It is what ±160 is, and its width may go on either way."""
     interval = Range(150.0, DEGREES, "angle")
     with torch.no_grad():
@@ -259,7 +260,7 @@ def test_an_angle_is_reflected_at_the_whole_turn():
     assert interval.half_width.grad == -1.0
 
 
-def test_an_angle_that_is_given_wider_is_the_whole_turn():
+def test_an_angle_that_is_given_wider_is_the_whole_turn() -> None:
     assert Affine(angle=270.0).describe()["angle"] == pytest.approx((-180, 180))
     assert Affine(angle=270.0, frozen=["angle"]).describe()["angle"] == pytest.approx((-180, 180))
     assert Affine(angle=(-90, 360)).describe()["angle"][1] == pytest.approx(288)  # the same share of it on each side

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 import torch
 from torch import Tensor
@@ -22,7 +24,7 @@ def truth(dim: int) -> float:
 @pytest.mark.parametrize("policy", POLICIES)
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
 @pytest.mark.parametrize("points", [1, 7, 16])
-def test_draws_are_uniform_in_the_open_cube(policy, dtype, points):
+def test_draws_are_uniform_in_the_open_cube(policy: str, dtype: torch.dtype, points: int) -> None:
     u = base_draws(policy, 500, 2, points, 3, dtype=dtype)
     assert u.shape == (500, 2, points, 3)
     assert u.dtype == dtype
@@ -36,8 +38,8 @@ def test_draws_are_uniform_in_the_open_cube(policy, dtype, points):
 
 
 @pytest.mark.parametrize("all_ones", [False, True])
-def test_the_ends_of_the_digits_stay_inside(monkeypatch, all_ones):
-    def extreme(high, size, dtype=None, **_):
+def test_the_ends_of_the_digits_stay_inside(monkeypatch: pytest.MonkeyPatch, all_ones: bool) -> None:
+    def extreme(high: Any, size: Any, dtype: torch.dtype | None = None, **_: Any) -> Tensor:
         return torch.full(size, high - 1 if all_ones else 0, dtype=dtype)
 
     monkeypatch.setattr(torch, "randint", extreme)
@@ -49,14 +51,14 @@ def test_the_ends_of_the_digits_stay_inside(monkeypatch, all_ones):
 
 @pytest.mark.parametrize("policy", POLICIES)
 @pytest.mark.parametrize(("points", "dim"), [(8, 1), (8, 6), (12, 6), (5, 3), (2, 1)])
-def test_group_means_are_unbiased(policy, points, dim):
+def test_group_means_are_unbiased(policy: str, points: int, dim: int) -> None:
     means = smooth(base_draws(policy, 4000, 1, points, dim, dtype=torch.float64)).mean(-1).flatten()
     error = means.std() / len(means) ** 0.5
     assert abs(means.mean() - truth(dim)) < 4 * error
 
 
 @pytest.mark.parametrize("policy", POLICIES)
-def test_rows_and_groups_are_independent(policy):
+def test_rows_and_groups_are_independent(policy: str) -> None:
     means = smooth(base_draws(policy, 4000, 2, 8, 2, dtype=torch.float64)).mean(-1)
     across_groups = torch.corrcoef(means.T)[0, 1]
     across_rows = torch.corrcoef(torch.stack([means[:-1, 0], means[1:, 0]]))[0, 1]
@@ -64,20 +66,20 @@ def test_rows_and_groups_are_independent(policy):
     assert abs(across_rows) < 4 / 4000**0.5
 
 
-def test_draws_inside_a_qmc_group_are_not_independent_and_spread_evenly():
+def test_draws_inside_a_qmc_group_are_not_independent_and_spread_evenly() -> None:
     u = base_draws("qmc", 50, 2, 16, 4)
     for i in range(4):  # one draw in each sixteenth, in every coordinate
         cells = (u[..., i] * 16).long().sort(dim=-1).values
         assert (cells == torch.arange(16)).all()
 
 
-def test_evenly_spaced_first_coordinate_for_any_number_of_points():
+def test_evenly_spaced_first_coordinate_for_any_number_of_points() -> None:
     gaps = base_draws("qmc", 20, 2, 12, 3, dtype=torch.float64)[..., 0].sort(dim=-1).values.diff(dim=-1)
     torch.testing.assert_close(gaps, torch.full_like(gaps, 1 / 12), rtol=0, atol=1e-12)
 
 
-def test_variance_is_reduced():
-    def variance(policy, points, dim):
+def test_variance_is_reduced() -> None:
+    def variance(policy: str, points: int, dim: int) -> Tensor:
         return smooth(base_draws(policy, 2000, 1, points, dim, dtype=torch.float64)).mean(-1).var()
 
     assert variance("qmc", 16, 1) < variance("iid", 16, 1) / 10
@@ -85,13 +87,13 @@ def test_variance_is_reduced():
     assert variance("qmc", 16, 50) < variance("iid", 16, 50) / 2
 
 
-def test_reproducible_from_a_generator():
+def test_reproducible_from_a_generator() -> None:
     for policy in POLICIES:
         one, two = (base_draws(policy, 3, 2, 4, 2, generator=torch.Generator().manual_seed(7)) for _ in range(2))
         assert torch.equal(one, two)
 
 
-def test_beyond_the_dimensions_of_sobol_the_rest_is_iid(monkeypatch):
+def test_beyond_the_dimensions_of_sobol_the_rest_is_iid(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "_SOBOL_MAX_DIM", 3)
     u = base_draws("qmc", 200, 2, 16, 10)
     assert u.shape == (200, 2, 16, 10)
@@ -101,5 +103,5 @@ def test_beyond_the_dimensions_of_sobol_the_rest_is_iid(monkeypatch):
     assert not even[..., 4:].any()
 
 
-def test_no_draws_at_all():
+def test_no_draws_at_all() -> None:
     assert base_draws("qmc", 3, 2, 4, 0).shape == (3, 2, 4, 0)

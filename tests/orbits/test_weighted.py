@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from typing import Any
+
 import pytest
 import torch
 
 from orbitgp.orbits import Flip, Permutation, Rotate90, Rotation, SignChange, Weighted
 
 
-def test_weights_are_probabilities_between_none_and_equal():
+def test_weights_are_probabilities_between_none_and_equal() -> None:
     orbit = Weighted(Rotate90(), weight=0.1)
     assert orbit.weights().tolist() == pytest.approx([0.7, 0.1, 0.1, 0.1])
     assert orbit.describe()["weight"] == pytest.approx(0.1)
@@ -20,7 +23,7 @@ def test_weights_are_probabilities_between_none_and_equal():
     torch.testing.assert_close(Weighted(Flip(), 0.5).weights(), torch.full((2,), 0.5, dtype=torch.float64))
 
 
-def test_each_element_and_each_generator_may_have_its_own():
+def test_each_element_and_each_generator_may_have_its_own() -> None:
     each = Weighted(Permutation.cyclic(3), each=True)
     with torch.no_grad():
         each.root_share.copy_(torch.tensor([0.5, 1.0]))
@@ -34,11 +37,11 @@ def test_each_element_and_each_generator_may_have_its_own():
     assert list(generators.describe()) == ["weighted permutation.weight", "elements", "weighted signchange.weight"]
 
 
-def test_weights_have_the_gradient_of_the_formula():
+def test_weights_have_the_gradient_of_the_formula() -> None:
     orbit = Weighted(Permutation.cyclic(3), each=True)
     parameter = orbit.root_share
 
-    def weights(root):
+    def weights(root: Any) -> torch.Tensor:
         shares = torch.cat([torch.ones(1, dtype=torch.float64), root.square()])
         return shares / shares.sum()
 
@@ -58,6 +61,6 @@ def test_weights_have_the_gradient_of_the_formula():
         (lambda: Weighted(Permutation([(1, 0), (0, 1)])).check(torch.Size((2,))), "must be the identity for weights"),
     ],
 )
-def test_bad_input_in_one_sentence(make, message):
+def test_bad_input_in_one_sentence(make: Callable[..., Any], message: str) -> None:
     with pytest.raises(ValueError, match=message):
         make()

@@ -54,7 +54,7 @@ class TestTheObject:
     def test_frozen(self) -> None:
         options = TrainingOptions(jitter=1e-5)
         with pytest.raises(FrozenInstanceError):
-            options.jitter = 1.0  # type: ignore[misc]
+            options.jitter = 1.0
         assert options == TrainingOptions(jitter=1e-5) != TrainingOptions()
         assert hash(options) == hash(TrainingOptions(jitter=1e-5))
 
@@ -129,7 +129,7 @@ class TestNestedNames:
         with pytest.raises(ValueError, match="TrainingOptions has no option 'max_steps'"):
             InvariantGPRegressor().set_params(training__max_steps=8)
         with pytest.raises(TypeError, match=r"training must be an orbitgp\.TrainingOptions or None, got dict"):
-            InvariantGPRegressor(training={}).set_params(training__jitter=1e-5)  # type: ignore[arg-type]
+            InvariantGPRegressor(training={}).set_params(training__jitter=1e-5)
 
     def test_clone(self) -> None:
         model = InvariantGPRegressor(training=TrainingOptions(jitter=1e-5), **QUICK)

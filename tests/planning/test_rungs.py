@@ -12,7 +12,7 @@ from orbitgp.planning.rungs import FIRST_DRAWS, LEAST_DRAWS, MOST_DRAWS, NEIGHBO
 @pytest.mark.parametrize("rows", [1, 5, 99, 100, 300, 2_000, 60_000])
 @pytest.mark.parametrize("draws", [None, 2, FIRST_DRAWS, 24, 48, MOST_DRAWS])
 @pytest.mark.parametrize("several", [True, False])
-def test_it_rises_step_by_step_to_all_rows_and_draws(rows, draws, several):
+def test_it_rises_step_by_step_to_all_rows_and_draws(rows: int, draws: int | None, several: bool) -> None:
     ladder = rungs(rows, draws, several)
     assert ladder[-1] == Rung(rows, draws)
     for lower, upper in pairwise(ladder):
@@ -35,7 +35,9 @@ def test_it_rises_step_by_step_to_all_rows_and_draws(rows, draws, several):
         (60_000, 200, True, Rung(NEIGHBOUR_ROWS, 200)),
     ],
 )
-def test_neighbours_are_tried_with_few_rows_and_draws_that_suffice(rows, draws, fixed, expected):
+def test_neighbours_are_tried_with_few_rows_and_draws_that_suffice(
+    rows: int, draws: int | None, fixed: bool, expected: Rung
+) -> None:
     ladder = rungs(rows, draws, several=True, fixed_draws=fixed)
     assert for_neighbours(ladder) == expected
     later = ladder[ladder.index(expected) + 1 :]
@@ -43,14 +45,14 @@ def test_neighbours_are_tried_with_few_rows_and_draws_that_suffice(rows, draws, 
     assert all(rung.rows * (rung.draws or 1) > work for rung in later)  # so that neighbours cost less than what follows
 
 
-def test_few_rows_tell_starts_apart_where_there_are_several():
+def test_few_rows_tell_starts_apart_where_there_are_several() -> None:
     alone, several = rungs(2_000, None, several=False), rungs(2_000, None, several=True)
     assert several[0].rows < alone[0].rows
     assert set(alone) <= set(several)
     assert len(rungs(20, None, several=True)) == 1
 
 
-def test_draws_that_the_user_fixed_are_those_of_every_rung():
+def test_draws_that_the_user_fixed_are_those_of_every_rung() -> None:
     for draws in (3, 200):
         ladder = rungs(2_000, draws, several=True, fixed_draws=True)
         assert {rung.draws for rung in ladder} == {draws}

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from types import SimpleNamespace
+from typing import Any
 
 import numpy as np
 import pytest
@@ -144,7 +145,7 @@ def noisy_inputs(max_seconds: float | None, draws: int = 64, fixed: bool = False
     limit = exact_limit(model, Gaussian(1), max_seconds, len(x), draws)
     steps = rungs(len(x), draws, several=True, fixed_draws=fixed)
     settings = {"limit": limit, **further}
-    return Ladder(model=model, likelihood=Gaussian(1), x=x, y=y, rungs=steps, **settings)  # type: ignore[arg-type]
+    return Ladder(model=model, likelihood=Gaussian(1), x=x, y=y, rungs=steps, **settings)
 
 
 def test_a_search_takes_half_of_the_time_at_most(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -204,7 +205,7 @@ class TimeForFewDraws(TimeLimit):
 
 
 def test_draws_are_doubled_only_where_there_is_time_to_condition_with_twice_as_many() -> None:
-    states: list[dict] = []
+    states: list[dict[str, Any]] = []
     whole = noisy_inputs(None, after_step=lambda run: states.append(run.state_dict()))
     whole.limit = TimeForFewDraws(None)
     end = whole.run()

@@ -2,7 +2,12 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
+from matplotlib.axes import Axes
+
+from orbitgp.orbits import Orbit
 
 pytest.importorskip("matplotlib")
 
@@ -11,7 +16,7 @@ from orbitgp.orbits.description import changes
 from orbitgp.plotting.figures import draw_change, new_axes
 
 
-def drawn(before, after):
+def drawn(before: Orbit | Rotation, after: Any) -> dict[str, Axes]:
     """Axes for each quantity that both orbits have, by name."""
     found = {}
     for change in changes(before.describe(), after.describe()):
@@ -21,7 +26,7 @@ def drawn(before, after):
     return found
 
 
-def test_ranges_before_and_after():
+def test_ranges_before_and_after() -> None:
     found = drawn(Affine() * LocalDeformation(), Affine(angle=(-20, 30)) * LocalDeformation(2.5))
     assert len(found) == 8
     old, new = found["angle"].lines[:4:2]
@@ -36,10 +41,10 @@ def test_ranges_before_and_after():
         assert axes.lines[-1].get_xdata()[0] == (1 if axes.get_xscale() == "log" else 0)
 
 
-def test_a_half_width_is_drawn_on_both_sides():
+def test_a_half_width_is_drawn_on_both_sides() -> None:
     assert list(drawn(Rotation(10), Rotation(17))["degrees"].lines[2].get_xdata()) == pytest.approx([-17, 17])
 
 
-def test_a_count_is_no_range():
+def test_a_count_is_no_range() -> None:
     swap = Permutation.swap(0, 1)
     assert changes(swap.describe(), swap.describe()) == []

@@ -27,11 +27,11 @@ from orbitgp.orbits import (
 from orbitgp.plotting import show
 
 
-def images(figure) -> list[np.ndarray]:
+def images(figure: Figure) -> list[np.ndarray]:
     return [np.asarray(axes.images[0].get_array()) for axes in figure.axes if axes.images]
 
 
-def framed(figure) -> list[np.ndarray]:
+def framed(figure: Figure) -> list[np.ndarray]:
     """The images with the widest frame."""
     widest = max(axes.spines["left"].get_linewidth() for axes in figure.axes if axes.images)
     return [
@@ -41,12 +41,12 @@ def framed(figure) -> list[np.ndarray]:
     ]
 
 
-def drawn(figure) -> None:
+def drawn(figure: Figure) -> None:
     figure.canvas.draw()
 
 
 @pytest.mark.parametrize("shape", [(8, 8), (1, 9, 6), (3, 7, 10)], ids=str)
-def test_the_original_stands_framed_among_its_samples(shape):
+def test_the_original_stands_framed_among_its_samples(shape: tuple[int, ...]) -> None:
     x = torch.rand(shape)
     x[..., 0, :] = 0
     figure = show(Affine() * LocalDeformation(), x, num_samples=8, title="an orbit")
@@ -58,7 +58,7 @@ def test_the_original_stands_framed_among_its_samples(shape):
     np.testing.assert_allclose(original, expected, atol=1e-6)
 
 
-def test_dark_pixels_are_dark():
+def test_dark_pixels_are_dark() -> None:
     x = torch.zeros(9, 9)
     x[3:6, 3:6] = 1.0
     for shown in (axes.images[0] for axes in show(Rotation(), x, num_samples=4).axes if axes.images):
@@ -66,7 +66,7 @@ def test_dark_pixels_are_dark():
         assert shown.cmap(shown.norm(1.0))[:3] == (1, 1, 1)
 
 
-def test_a_notebook_shows_the_figure_as_it_stands():
+def test_a_notebook_shows_the_figure_as_it_stands() -> None:
     """A notebook asks the last line of a cell for ``_repr_png_``."""
     figure = show(Rotation(), torch.rand(6, 6), num_samples=4)
     width, height = Image.open(BytesIO(figure._repr_png_())).size
@@ -74,7 +74,7 @@ def test_a_notebook_shows_the_figure_as_it_stands():
     assert not hasattr(Figure(), "_repr_png_")  # with this it would not be needed
 
 
-def test_samples_run_through_the_original():
+def test_samples_run_through_the_original() -> None:
     x = torch.zeros(9, 9)
     x[4, 4] = 1.0
     figure = show(Brightness(0.5), x, num_samples=24)
@@ -84,7 +84,7 @@ def test_samples_run_through_the_original():
 
 
 @pytest.mark.slow
-def test_finite_orbits_signals_and_several_panels():
+def test_finite_orbits_signals_and_several_panels() -> None:
     drawn(show(Flip(), torch.rand(6, 6)))
     figure = show(GaussianNoise(), torch.rand(20), num_samples=5)
     assert len(figure.axes[0].lines) == 6
@@ -103,11 +103,11 @@ def test_finite_orbits_signals_and_several_panels():
     ],
     ids=["s", "nm", "samples"],
 )
-def test_the_axis_of_a_signal_says_what_it_is(orbit, label):
+def test_the_axis_of_a_signal_says_what_it_is(orbit: TimeShift, label: str) -> None:
     assert show(orbit, torch.rand(20), num_samples=3).axes[0].get_xlabel() == label
 
 
-def test_bad_input_in_one_sentence():
+def test_bad_input_in_one_sentence() -> None:
     x = torch.rand(6, 6)
     for make, message in (
         (lambda: show(Rotation(), x, num_samples=0), "num_samples must be positive"),
@@ -118,6 +118,6 @@ def test_bad_input_in_one_sentence():
 
 
 @pytest.mark.slow
-def test_orbits_do_not_import_matplotlib():
+def test_orbits_do_not_import_matplotlib() -> None:
     code = "import sys, orbitgp.orbits; sys.exit('matplotlib' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0

@@ -76,12 +76,12 @@ def test_kornia_takes_it_and_goes_as_far() -> None:
         shape = COLOUR if orbit != "rotate90" else (3, 20, 20)
         scope: dict[str, object] = {}
         exec(augmentation(make_orbit(orbit, shape), shape, "kornia"), scope)
-        assert scope["transform"](x[..., : shape[-1]]).shape == (2, *shape)  # type: ignore[operator]
+        assert scope["transform"](x[..., : shape[-1]]).shape == (2, *shape)
     exec(augmentation(orbits.Brightness(0.1), COLOUR, "kornia"), scope)
     grey = torch.full((200, *COLOUR), 0.5)
-    moved = scope["transform"](grey)[:, 0, 0, 0] - 0.5  # type: ignore[operator]
+    moved = scope["transform"](grey)[:, 0, 0, 0] - 0.5
     assert float(moved.abs().max()) == pytest.approx(0.1, rel=0.05)
     exec(augmentation(orbits.Weighted(orbits.Flip(), 0.25), (1, 1, 2), "kornia"), scope)
     pair = torch.tensor([0.0, 1.0]).expand(2000, 1, 1, 2)
-    mirrored = scope["transform"](pair)[:, 0, 0, 0].mean()  # type: ignore[operator]
+    mirrored = scope["transform"](pair)[:, 0, 0, 0].mean()
     assert float(mirrored) == pytest.approx(0.25, abs=0.04)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import pytest
 
@@ -13,14 +15,14 @@ class Sure:
 
     classes_ = np.array(["no", "yes"])
 
-    def __init__(self, second):
+    def __init__(self, second: Any) -> None:
         self.second = np.asarray(second)
 
-    def predict_proba(self, x):
+    def predict_proba(self, x: Any) -> np.ndarray:
         return np.stack([1 - self.second, self.second], 1)
 
 
-def test_nothing_is_called_uncertain_that_is_certain():
+def test_nothing_is_called_uncertain_that_is_certain() -> None:
     y = np.array(["no", "yes", "yes"])
     sure = score(Sure([1e-9, 0.9993, 0.99996]), np.zeros((3, 1)), y)
     assert sure.uncertain == []
@@ -43,6 +45,6 @@ def test_nothing_is_called_uncertain_that_is_certain():
 
 
 @pytest.mark.parametrize(("count", "error"), [(45, "2 %"), (450, "0.2 %"), (1000, "0.1 %"), (10_000, "0.01 %")])
-def test_an_error_has_the_digits_that_tell_one_case(count, error):
+def test_an_error_has_the_digits_that_tell_one_case(count: int, error: str) -> None:
     y = np.repeat("no", count)
     assert score(Sure([0.9, *[0.1] * (count - 1)]), np.zeros((count, 1)), y).headline == ("test error", error)

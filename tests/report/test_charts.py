@@ -17,7 +17,7 @@ from orbitgp.report import charts
 from orbitgp.report.charts import STYLE, Pictures, bound_chart, of_the_same_data
 
 
-def test_png_can_be_read_back():
+def test_png_can_be_read_back() -> None:
     rng = np.random.default_rng(0)
     for shape in ((4, 6), (3, 4, 6)):
         image = rng.random(shape)
@@ -26,14 +26,14 @@ def test_png_can_be_read_back():
         np.testing.assert_allclose(read, image if image.ndim == 2 else np.moveaxis(image, 0, -1), atol=0.002)
 
 
-def test_a_chart_begins_where_its_records_do():
+def test_a_chart_begins_where_its_records_do() -> None:
     history = [{"step": 400 + i, "bound": float(i)} for i in range(40)]  # those of fewer data were before
     with matplotlib.rc_context(STYLE):
         ticks = re.findall(r">(\d+)</text>", bound_chart(history))
     assert min(step for step in map(int, ticks) if step > 50) >= 390  # the others are of the bound
 
 
-def test_evaluations_without_the_orbit_are_grey():
+def test_evaluations_without_the_orbit_are_grey() -> None:
     history = [{"step": i, "bound": float(i), "climb": 1, "without_orbit": i > 5} for i in range(9)]
     dots = re.findall(r"<use [^>]*fill: var\(--(\w+)\)", bound_chart(history, exact=True))
     assert dots == ["accent"] * 6 + ["soft"] * 3
@@ -41,7 +41,7 @@ def test_evaluations_without_the_orbit_are_grey():
 
 @pytest.mark.parametrize("columns", [3, 8, 40])
 @pytest.mark.parametrize("whole", [False, True], ids=["a case", "an example"])
-def test_no_name_of_a_column_lies_on_another(columns, whole, monkeypatch):
+def test_no_name_of_a_column_lies_on_another(columns: int, whole: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     drawn = []
     monkeypatch.setattr(charts, "svg", lambda axes, title: drawn.append(axes) or Markup())
     names = [f"a long name, column {i}" for i in range(columns)]
@@ -59,7 +59,7 @@ def test_no_name_of_a_column_lies_on_another(columns, whole, monkeypatch):
     assert drawn[0].get_position().width > 0.3
 
 
-def test_evidences_of_different_data_do_not_share_a_chart():
+def test_evidences_of_different_data_do_not_share_a_chart() -> None:
     """Starts see few of the data, and what was learned on some is conditioned on all: -1,500, -8,600 and -32,000 nats."""
     plan = [(50, -1500.0, 5), (300, -8600.0, 4), (1347, -32000.0, 1)]
     rows = [(count, value) for count, value, times in plan for _ in range(times)]
@@ -76,8 +76,8 @@ def test_evidences_of_different_data_do_not_share_a_chart():
     assert of_the_same_data(sparse) == (sparse, "")
 
 
-def test_images_are_shown_in_the_colours_of_their_files():
-    def first(x, inverted):
+def test_images_are_shown_in_the_colours_of_their_files() -> None:
+    def first(x: np.ndarray, inverted: bool) -> float | tuple[int, ...] | None:
         address = Pictures(Identity(), x, inverted=inverted).address(x[0])
         return Image.open(io.BytesIO(base64.b64decode(address.split(",")[1]))).getpixel((0, 0))
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 from math import inf
+from typing import Any
 
 import numpy as np
 import pytest
@@ -16,7 +17,7 @@ from orbitgp.report.finding import FALSE_SUPPORT, finding, is_certain, nats_need
 
 @pytest.mark.parametrize("learned", [1, 2, 6])
 @pytest.mark.parametrize("tried", [1, 3])
-def test_false_support_is_as_rare_as_it_says(learned: int, tried: int):
+def test_false_support_is_as_rare_as_it_says(learned: int, tried: int) -> None:
     """Log likelihood of k means at their best, less that of the true ones: half the squared length of k normal numbers."""
     rng = np.random.default_rng(0)
     gains = 0.5 * np.square(rng.normal(size=(40_000, tried, learned))).sum(-1).max(-1)
@@ -25,7 +26,7 @@ def test_false_support_is_as_rare_as_it_says(learned: int, tried: int):
     assert np.mean(gains > nats_needed(learned, tried) - 3.0) > FALSE_SUPPORT  # three nats less would not do
 
 
-def test_a_fixed_model_needs_the_odds_of_a_false_word():
+def test_a_fixed_model_needs_the_odds_of_a_false_word() -> None:
     """P(likelihood ratio > t) <= 1 / t under the true model: two Gaussian means, a distance apart that makes it tightest."""
     rng = np.random.default_rng(1)
     for distance in (1.0, 2.0, 3.0):
@@ -54,20 +55,22 @@ def test_a_fixed_model_needs_the_odds_of_a_false_word():
         (100.0, {"converged": False, "steps": 12}, "Not converged after 12 steps, so this is no result yet", False),
     ],
 )
-def test_nothing_is_a_finding_that_the_evidence_does_not_support(over, further, said, supported):
+def test_nothing_is_a_finding_that_the_evidence_does_not_support(
+    over: float | None, further: dict[str, int], said: str, supported: bool
+) -> None:
     found = finding(make_orbit("rotation").describe(), over, **{"num_data": 100, **further})
     assert said in found.text
     assert found.supported is supported
     assert ("Insensitive" in found.text) is supported
 
 
-def test_a_model_without_invariance_that_has_not_converged_says_so():
+def test_a_model_without_invariance_that_has_not_converged_says_so() -> None:
     found = finding(make_orbit("none").describe(), None, num_data=100, converged=False, steps=5)
     assert found.text == "Not converged after 5 steps, so this is no result yet: a Gaussian process without invariance."
 
 
-def test_a_difference_is_certain_beyond_errors_and_slack():
-    def evidence(value, stderr=0.0, exact=True, upper=None):
+def test_a_difference_is_certain_beyond_errors_and_slack() -> None:
+    def evidence(value: Any, stderr: float = 0.0, exact: bool = True, upper: Any = None) -> Any:
         return Evidence(value, stderr, 10, 8, "Gaussian", exact, upper)
 
     assert is_certain(evidence(10.0), evidence(0.0))
@@ -77,7 +80,7 @@ def test_a_difference_is_certain_beyond_errors_and_slack():
     assert is_certain(evidence(10.0, exact=False, upper=20.0), evidence(0.0, exact=False, upper=5.0))
 
 
-def test_no_difference_is_certain_of_what_has_no_upper_end():
+def test_no_difference_is_certain_of_what_has_no_upper_end() -> None:
     """The rule of ``learn`` is that of ``compare``: unknown slack, a limit that was met, few rows."""
     bound = Evidence(0.0, 0.0, 10, None, "StudentT")
     assert not is_certain(replace(bound, value=1000.0), bound)
@@ -88,13 +91,13 @@ def test_no_difference_is_certain_of_what_has_no_upper_end():
         assert is_certain(replace(plain, value=10.0), replace(plain, shortfall=shortfall)) is certain
 
 
-def test_large_errors_have_no_exponent():
+def test_large_errors_have_no_exponent() -> None:
     assert [rounded(value) for value in (0.0671, 0.44, 2.71, 41.3, 2712.0)] == ["0.067", "0.44", "2.7", "41", "2,712"]
     assert [rounded(value, 1) for value in (0.0671, 0.96, 9.4, 9.7)] == ["0.07", "1", "9", "10"]  # not 1e+01
     assert str(Evidence(-32030.7, 41.3, 1347, 32, "Dirichlet", exact=True)).startswith("-32,030.7 ± 41 nats")
 
 
-def test_a_finding_names_apart_what_may_be_nothing():
+def test_a_finding_names_apart_what_may_be_nothing() -> None:
     learned = {
         "degrees": Quantity(17.0, "°", (Quantity(12.0, "°"), Quantity(inf, "°"))),
         "shear": Quantity((-0.0016, 0.0016), "", (Quantity((0.0, 0.0)), Quantity((-0.02, 0.02)))),

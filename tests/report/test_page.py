@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import re
 from html.parser import HTMLParser
+from pathlib import Path
+from typing import Any
 
 import matplotlib
 import numpy as np
@@ -39,19 +41,19 @@ class Checker(HTMLParser):
         self.links: list[str] = []
         self.text: list[str] = []
 
-    def handle_starttag(self, name, attributes):
+    def handle_starttag(self, name: Any, attributes: Any) -> None:
         self.tags.append(name)
         self.links += [value for key, value in attributes if key in ("src", "href", "action", "srcset", "xlink:href")]
         if name not in VOID:
             self.open.append(name)
 
-    def handle_startendtag(self, name, attributes):
+    def handle_startendtag(self, name: Any, attributes: Any) -> None:
         self.tags.append(name)
 
-    def handle_endtag(self, name):
+    def handle_endtag(self, name: Any) -> None:
         assert self.open.pop() == name
 
-    def handle_data(self, data):
+    def handle_data(self, data: Any) -> None:
         self.text.append(data)
 
 
@@ -68,7 +70,7 @@ def checked(text: str) -> Checker:
 
 
 @pytest.fixture(scope="module")
-def classifier():
+def classifier() -> tuple[InvariantGPClassifier, np.ndarray, Any, np.ndarray, Any, Description]:
     data = digits()
     x, y = data.x_train[:80], data.y_train[:80]
     assert len(set(y)) == 10
@@ -79,7 +81,7 @@ def classifier():
 
 
 @pytest.fixture(scope="module")
-def regressor():
+def regressor() -> tuple[InvariantGPRegressor, np.ndarray, Any, Description]:
     rng = np.random.default_rng(0)
     x = rng.normal(size=(60, 3))
     y = x.sum(1) + 0.1 * rng.normal(size=60)
@@ -88,7 +90,7 @@ def regressor():
     return model, x, y, start.describe()
 
 
-def comparison(model, plain: float = 10.0) -> Comparison:
+def comparison(model: Any, plain: float = 10.0) -> Comparison:
     """Rotation cannot be told from another orbit; from no invariance it can, unless the evidence of that is raised."""
     standings = [
         Standing("none", plain, plain, plain),
@@ -100,7 +102,7 @@ def comparison(model, plain: float = 10.0) -> Comparison:
 
 
 @pytest.mark.slow
-def test_control_characters_do_not_reach_the_page(regressor):
+def test_control_characters_do_not_reach_the_page(regressor: Any) -> None:
     model, x, y, start = regressor
     text = page(Content(title="a\x00b\x1b[31m", model=model, x=x[:40], y=y[:40], start=start, notes=["\x07\x7f"]))
     checked(text)
@@ -111,7 +113,7 @@ def test_control_characters_do_not_reach_the_page(regressor):
 
 
 @pytest.mark.slow
-def test_a_classifier_with_everything(classifier, tmp_path):
+def test_a_classifier_with_everything(classifier: Any, tmp_path: Path) -> None:
     model, x, y, x_test, y_test, start = classifier
     content = Content(
         title=EVIL,
@@ -153,7 +155,7 @@ def test_a_classifier_with_everything(classifier, tmp_path):
     assert checker.tags.count("img") == 4 * 25 + 7 * (6 + len(scores.wrong))
 
 
-def test_the_table_of_a_comparison_says_what_each_orbit_has_learned(classifier):
+def test_the_table_of_a_comparison_says_what_each_orbit_has_learned(classifier: Any) -> None:
     model, x, y, *_, start = classifier
     ranking = comparison(model)
     angle = str(model.orbit_.describe().quantities["degrees"])
@@ -173,14 +175,14 @@ def test_the_table_of_a_comparison_says_what_each_orbit_has_learned(classifier):
         assert [text.replace("\u00a0", " ") for text in checker.text].count(said) == len(ranking.rows)
 
 
-def test_the_report_of_a_comparison_has_the_digits_of_its_printed_table(classifier):
+def test_the_report_of_a_comparison_has_the_digits_of_its_printed_table(classifier: Any) -> None:
     model, x, y, *_, start = classifier
     ranking = comparison(model)
     checker = checked(page(Content("digits", model, x, y, start, comparison=ranking)))
     assert {f"{row.evidence:,.1f}" for row in ranking.rows} <= set(checker.text)
 
 
-def test_what_cannot_be_told_is_no_gain(classifier):
+def test_what_cannot_be_told_is_no_gain(classifier: Any) -> None:
     model, x, y, *_, start = classifier
     told = page(Content("digits", model, x, y, start, plain=0.0, comparison=comparison(model, plain=50.5)))
     assert "so not whether any invariance helps" in told
@@ -191,14 +193,16 @@ def test_what_cannot_be_told_is_no_gain(classifier):
     ("value", "stderr", "card"),
     [(-75.64, 0.0008, "−75.6"), (-11.93, 0.47, "−11.9 ± 0.5"), (-8087.75, 3.2, "−8,088 ± 3"), (-23.62, 0.0, "−23.6")],
 )
-def test_an_error_stands_beside_as_many_digits_as_it_has(classifier, monkeypatch, value, stderr, card):
+def test_an_error_stands_beside_as_many_digits_as_it_has(
+    classifier: Any, monkeypatch: pytest.MonkeyPatch, value: float, stderr: float, card: str
+) -> None:
     model, x, y, *_, start = classifier
     monkeypatch.setattr(model, "evidence_", Evidence(value, stderr, 80, 8, "Gaussian", True, None))
     cards = dict(_cards(Content("digits", model, x, y, start), None))
     assert cards["evidence: log marginal likelihood, in nats"].replace("\u00a0", " ") == card
 
 
-def test_scores_are_those_of_the_metrics(classifier):
+def test_scores_are_those_of_the_metrics(classifier: Any) -> None:
     model, *_, x_test, y_test, _ = classifier
     probabilities = model.predict_proba(x_test)
     labels = np.searchsorted(model.classes_, y_test)
@@ -220,7 +224,7 @@ def test_scores_are_those_of_the_metrics(classifier):
 
 
 @pytest.mark.slow
-def test_a_regressor_on_vectors(regressor):
+def test_a_regressor_on_vectors(regressor: Any) -> None:
     model, x, y, start = regressor
     text = page(Content("vectors", model, x[:40], y[:40], start, test=(x[40:], y[40:])))
     words = "".join(checked(text).text)
@@ -233,7 +237,7 @@ def test_a_regressor_on_vectors(regressor):
     assert all(a <= b for a, b in zip(scores.calibration.happened, scores.calibration.happened[1:], strict=False))
 
 
-def test_the_heading_of_the_samples_claims_no_more_than_the_verdict(regressor, monkeypatch):
+def test_the_heading_of_the_samples_claims_no_more_than_the_verdict(regressor: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     model, x, y, start = regressor
     monkeypatch.setattr(model, "converged_", True)
     for gain, claims in ((50.0, True), (0.1, False), (None, False)):
@@ -243,14 +247,14 @@ def test_the_heading_of_the_samples_claims_no_more_than_the_verdict(regressor, m
         assert ("What the model averages over" in headings) is not claims
 
 
-def test_a_range_of_no_size_is_called_none(classifier, monkeypatch):
+def test_a_range_of_no_size_is_called_none(classifier: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     model, x, y, *_, start = classifier
     for degrees, said in ((0.2, "none"), (17.0, "±17°")):
         monkeypatch.setattr(model, "describe", lambda angle=degrees: Description("Rotation", {"degrees": Quantity(angle, "°")}))
         assert re.findall(r'class="now">([^<\n]*)', page(Content("digits", model, x, y, start))) == [said]
 
 
-def test_without_test_data_it_says_how_to_have_some(regressor):
+def test_without_test_data_it_says_how_to_have_some(regressor: Any) -> None:
     model, x, y, start = regressor
     assert "--test-fraction" in "".join(checked(page(Content("vectors", model, x, y, start))).text)
 
@@ -286,7 +290,7 @@ def test_without_test_data_it_says_how_to_have_some(regressor):
         ),
     ],
 )
-def test_the_headline_is_the_first_clause_and_the_rest_stands_below(found, headline, lead):
+def test_the_headline_is_the_first_clause_and_the_rest_stands_below(found: str, headline: str, lead: str) -> None:
     said = _said(found)
     assert said["headline"].replace("\u00a0", " ") == headline
     assert [text.replace("\u00a0", " ") for _, text in said["lead"]] == [lead]
@@ -294,7 +298,9 @@ def test_the_headline_is_the_first_clause_and_the_rest_stands_below(found, headl
 
 
 @pytest.mark.parametrize(("few", "said"), [(80, True), (40, False)])
-def test_grey_dots_are_explained_where_there_are_some(classifier, monkeypatch, few, said):
+def test_grey_dots_are_explained_where_there_are_some(
+    classifier: Any, monkeypatch: pytest.MonkeyPatch, few: int, said: bool
+) -> None:
     model, x, y, *_, start = classifier
     with_orbit = {**model.history_[-1], "rows": 80, "climb": 1}
     without = {**with_orbit, "rows": few, "climb": 2, "without_orbit": True}
@@ -302,7 +308,7 @@ def test_grey_dots_are_explained_where_there_are_some(classifier, monkeypatch, f
     assert ("Grey dots are without the orbit" in page(Content("digits", model, x, y, start))) is said
 
 
-def test_a_notebook_shows_a_plotted_comparison_once(classifier):
+def test_a_notebook_shows_a_plotted_comparison_once(classifier: Any) -> None:
     """It shows the figures that pyplot knows at the end of a cell. The HTML of a comparison brings a picture of its own."""
     pyplot.close("all")
     compared, own = comparison(classifier[0]), Figure().subplots()
@@ -314,7 +320,7 @@ def test_a_notebook_shows_a_plotted_comparison_once(classifier):
     pyplot.close(axes.figure)
 
 
-def test_charts_follow_the_theme_of_the_page_and_keep_its_words(classifier):
+def test_charts_follow_the_theme_of_the_page_and_keep_its_words(classifier: Any) -> None:
     with matplotlib.rc_context(STYLE):
         axes = comparison(classifier[0]).plot(new_axes(5.0, 2.0))
         axes.set_xlabel("$x$ and #000000")
@@ -327,12 +333,12 @@ def test_charts_follow_the_theme_of_the_page_and_keep_its_words(classifier):
     assert set(re.findall(r"(?:stroke|fill): ([^;\"]+)", chart)) == {"none", "var(--accent)", "var(--soft)"}
 
 
-def test_no_theme_makes_negatives_of_pictures(classifier):
+def test_no_theme_makes_negatives_of_pictures(classifier: Any) -> None:
     model, x, y, *_, start = classifier
     assert "invert(" not in page(Content("digits", model, x, y, start))
 
 
-def test_each_column_has_its_lengthscale():
+def test_each_column_has_its_lengthscale() -> None:
     rng = np.random.default_rng(0)
     x = rng.normal(size=(30, 3))
     model = InvariantGPRegressor(ard=True, random_state=0).fit(x, np.sin(2 * x[:, 1]))

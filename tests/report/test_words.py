@@ -37,11 +37,11 @@ from orbitgp.report.words import learned, learned_sentence, nats, quantity_label
         ("rotation(17)*deformation(0.01, 9)", "Learned rotations within ±17° (no local displacements);"),
     ],
 )
-def test_words(text, said):
+def test_words(text: str, said: str) -> None:
     assert said in finding(make_orbit(text).describe(), None, num_data=100).text
 
 
-def test_the_width_of_an_own_orbit_is_no_smoothing():
+def test_the_width_of_an_own_orbit_is_no_smoothing() -> None:
     jitter = Description("Jitter", {"width": Quantity(5.2)})
     assert finding(jitter, 10.0, num_data=100).text.startswith("Insensitive to Jitter of width 5.2;")
     assert quantity_label("width", jitter) == "width"
@@ -63,7 +63,7 @@ def test_the_width_of_an_own_orbit_is_no_smoothing():
         (Description("Jitter", {"width": Quantity(0.0)}), "Learned no Jitter;"),
     ],
 )
-def test_an_orbit_of_ones_own_is_called_by_its_name(description, said):
+def test_an_orbit_of_ones_own_is_called_by_its_name(description: Description, said: str) -> None:
     assert finding(description, None, num_data=100).text.startswith(said)
     assert finding(description.with_plausible({}), None, num_data=100).text.startswith(re.sub(r" \(.*?\)", "", said))
 
@@ -78,12 +78,12 @@ def test_an_orbit_of_ones_own_is_called_by_its_name(description, said):
         ("scale", ["scaling"]),
     ],
 )
-def test_quantities_have_names_that_say_of_what(text, labels):
+def test_quantities_have_names_that_say_of_what(text: str, labels: list[str]) -> None:
     described = make_orbit(text).describe()
     assert [quantity_label(name, described) for name in described] == labels
 
 
-def test_numbers_in_words():
+def test_numbers_in_words() -> None:
     rotation = make_orbit("rotation").describe()
     assert finding(rotation, 41_234, num_data=100).text.endswith("evidence +41,200 nats over no invariance.")
     assert "3.2 nats lower" in finding(rotation, -3.2, num_data=100).text
@@ -99,7 +99,7 @@ def test_numbers_in_words():
     assert str(Quantity((0.9, 1.167), "×")) == "×0.90 … ×1.17"
 
 
-def test_what_is_plausible_of_many_quantities_is_no_sentence():
+def test_what_is_plausible_of_many_quantities_is_no_sentence() -> None:
     two = {"degrees": Quantity(17.0, "°"), "shear": Quantity((-0.1, 0.1))}
     plausible = {
         "degrees": (Quantity(16.0, "°"), Quantity(18.0, "°")),
@@ -114,7 +114,7 @@ def test_what_is_plausible_of_many_quantities_is_no_sentence():
     assert "rotations within ±17°" in said
 
 
-def test_no_displacements_are_smooth_beyond_the_input():
+def test_no_displacements_are_smooth_beyond_the_input() -> None:
     """2.6 s are no finding about signals of 0.6 s: all that can be told is that a displacement hardly varies within one."""
     described = make_orbit("timewarp(0.1, 2.6, interval=0.01, unit='s')").describe()
     assert "(smooth over 2.6 s)" in learned_sentence(described.within(3.0))
@@ -122,7 +122,7 @@ def test_no_displacements_are_smooth_beyond_the_input():
     assert described.within(0.6).rows()[1] == ("smoothness", "more than 0.60 s")
 
 
-def test_what_may_as_well_be_next_to_nothing_is_not_determined():
+def test_what_may_as_well_be_next_to_nothing_is_not_determined() -> None:
     ranges = {"degrees": Quantity(17.0, "°"), "shift_x": Quantity((-1.1, 1.1), "px"), "shear": Quantity((-0.4, 0.4))}
     plausible = {"shift_x": (Quantity((-0.0092, 0.0092), "px"), Quantity((-4.3, 4.3), "px"))}
     described = Description("Affine", ranges).with_plausible({**plausible, "shear": (Quantity(0.0), Quantity(inf))})
@@ -132,5 +132,5 @@ def test_what_may_as_well_be_next_to_nothing_is_not_determined():
 
 
 @pytest.mark.parametrize(("unit", "said"), [("s", "shifts within ±0.030 s"), ("px", "no shifts")])
-def test_what_is_small_depends_on_the_unit(unit, said):
+def test_what_is_small_depends_on_the_unit(unit: str, said: str) -> None:
     assert learned(Description("Shift", {"shift": Quantity((-0.03, 0.03), unit)})) == [said]

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import torch
 from gpytorch.kernels import RBFKernel, ScaleKernel
 
 from experiments.stick_breaking import StickBreaking
 from orbitgp.inference.inducing_points import initial_inducing
 from orbitgp.inference.model import InvariantGP
-from orbitgp.likelihoods import Classification, Gaussian, make_likelihood
+from orbitgp.likelihoods import Classification, Gaussian, Likelihood, make_likelihood
 from orbitgp.orbits import Orbit, Permutation
 from orbitgp.planning.options import TrainerSettings
 from orbitgp.training.trainer import Trainer
@@ -20,24 +22,33 @@ class Slide(Orbit):
     num_draws = 1
     reach = ("width",)
 
-    def __init__(self, axis, width):
+    def __init__(self, axis: Any, width: Any) -> None:
         super().__init__()
         self.axis = axis
         self.width = torch.nn.Parameter(torch.tensor(float(width)))
 
-    def transform(self, x, u):
+    def transform(self, x: Any, u: Any) -> Any:
         direction = torch.nn.functional.one_hot(torch.tensor(self.axis), x.shape[1])
         return x[:, None] + self.width * (2 * u - 1) * direction
 
 
-def toy_data(rows=30):
+def toy_data(rows: int = 30) -> tuple[torch.Tensor, torch.Tensor]:
     """A function of the first coordinate alone."""
     generator = torch.Generator().manual_seed(7)
     x = 4 * torch.rand(rows, 2, generator=generator) - 2
     return x, torch.sin(3 * x[:, :1]) + 0.1 * torch.randn(rows, 1, generator=generator)
 
 
-def make_trainer(orbit=None, likelihood=None, size=8, perturbed=False, kernel=None, data=None, hooks=None, **options):
+def make_trainer(
+    orbit: Orbit | None = None,
+    likelihood: Likelihood | str | None = None,
+    size: int = 8,
+    perturbed: bool = False,
+    kernel: Any = None,
+    data: tuple[Any, Any] | tuple[Any, torch.Tensor] | None = None,
+    hooks: dict[Any, Any] | None = None,
+    **options: Any,
+) -> Trainer:
     """A small run; ``perturbed`` starts it from other parameters, as someone would who is about to load a state."""
     x, y = data or toy_data()
     orbit = orbit or Slide(1, 0.5)
@@ -59,21 +70,21 @@ def make_trainer(orbit=None, likelihood=None, size=8, perturbed=False, kernel=No
     return Trainer(model, likelihood, x, y, TrainerSettings(**settings), **(hooks or {}))
 
 
-def parameters(trainer):
+def parameters(trainer: Any) -> dict[Any, Any]:
     return {**trainer.model.state_dict(), **{f"likelihood.{n}": p for n, p in trainer.likelihood.state_dict().items()}}
 
 
-def assert_same(first, second):
+def assert_same(first: Any, second: Any) -> None:
     assert first.keys() == second.keys()
     for name, value in first.items():
         assert torch.equal(value, second[name]), name
 
 
-def without_seconds(history):
+def without_seconds(history: Any) -> list[Any]:
     return [{name: value for name, value in record.items() if name != "seconds"} for record in history]
 
 
-KINDS = {
+KINDS: dict[str, dict[str, Any]] = {
     "natural": {},
     "natural, part of the data": {"posterior_rows": 20, "posterior_samples": 8},
     "iid": {"sampler": "iid"},

@@ -154,7 +154,8 @@ class TestExactly:
 
     def test_a_run_that_had_ended_ends_at_once(self, tmp_path: Path) -> None:
         X, y = table()
-        path, seen = tmp_path / "run.safetensors", []
+        path = tmp_path / "run.safetensors"
+        seen: list[Any] = []
         first = CASES["natural"]().fit(X, y, checkpoint=path)
         again = CASES["natural"]().fit(X, y, checkpoint=path, resume=True, callback=seen.append)
         assert fit_to_kill.digest(again) == fit_to_kill.digest(first)
@@ -481,7 +482,7 @@ class TestCallbacks:
         assert f"bound {fitted.history_[-1]['bound']:,.0f}" in lines[-1]
 
 
-def test_a_checkpoint_of_another_version_is_refused_in_a_sentence(tmp_path):
+def test_a_checkpoint_of_another_version_is_refused_in_a_sentence(tmp_path: Path) -> None:
     """Its run is the same, but its state lacks a part that runs have now."""
     rng = np.random.default_rng(0)
     x, path = rng.normal(size=(20, 2)), tmp_path / "run.safetensors"

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from itertools import pairwise
+from typing import Any
 
 import numpy as np
 import pytest
@@ -60,14 +62,14 @@ def wave(rows: int = N) -> tuple[Tensor, Tensor]:
 
 
 @pytest.mark.slow
-def test_it_reaches_the_optimum_that_another_optimiser_finds():
+def test_it_reaches_the_optimum_that_another_optimiser_finds() -> None:
     """Nelder-Mead knows no gradients: the same optimum, from a grid of starts."""
     x, y = wave(25)
     climber = make(Permutation.swap(0, 1), x, y)
     found = climber.run().log_evidence
     model, likelihood = climber.model, climber.likelihood
 
-    def objective(v):
+    def objective(v: Any) -> float:
         with torch.no_grad():
             for parameter, value in zip(climber.learned.parameters, v, strict=True):
                 parameter.fill_(value)
@@ -80,7 +82,7 @@ def test_it_reaches_the_optimum_that_another_optimiser_finds():
 
 
 @pytest.mark.slow
-def test_units_of_inputs_and_targets_do_not_matter():
+def test_units_of_inputs_and_targets_do_not_matter() -> None:
     x, y = wave()
     ends = []
     for unit in (1e-6, 1.0, 1e6):
@@ -89,7 +91,7 @@ def test_units_of_inputs_and_targets_do_not_matter():
 
 
 @pytest.mark.slow
-def test_small_and_large_starts_end_at_the_same_evidence():
+def test_small_and_large_starts_end_at_the_same_evidence() -> None:
     """Inputs that were moved by noise, from scales of 0.02, 0.3 and 3."""
     clean = torch.rand(30, 1, dtype=torch.float64) * 10
     x, y = clean + 0.4 * torch.randn(30, 1, dtype=torch.float64), torch.sin(clean)
@@ -117,7 +119,7 @@ def seen_as_image(a: Tensor) -> Tensor:
     [(GaussianNoise(0.1), seen_as_table), (TimeShift(), seen_as_signal), (Rotation(10.0), seen_as_image)],
     ids=["noise", "shift of signals", "rotation"],
 )
-def test_an_orbit_is_not_behind_the_model_without_it(orbit, seen):
+def test_an_orbit_is_not_behind_the_model_without_it(orbit: Orbit, seen: Callable[..., Any]) -> None:
     """A fast wave has two optima: a short lengthscale, or all noise. From the long one that is given, an orbit finds noise."""
     a = torch.rand(20, dtype=torch.float64, generator=torch.Generator().manual_seed(0))
     x, y = seen(a), torch.sin(12 * a)[:, None] + 0.1 * torch.randn(20, 1, generator=torch.Generator().manual_seed(1))
@@ -135,7 +137,7 @@ def test_an_orbit_is_not_behind_the_model_without_it(orbit, seen):
 
 
 @pytest.mark.slow
-def test_draws_double_until_fresh_ones_agree():
+def test_draws_double_until_fresh_ones_agree() -> None:
     x, y = wave(16)
     climber = make(Drawn(0.2).double(), x, y)
     solution = climber.run()
@@ -149,7 +151,7 @@ def test_draws_double_until_fresh_ones_agree():
     assert solution.log_evidence == climber.history[-1]["bound"]
 
 
-def test_at_the_end_draws_stand_for_the_infinite_orbit():
+def test_at_the_end_draws_stand_for_the_infinite_orbit() -> None:
     """Its evidence is a closed form. With the fewest draws that a run may end with, evidences are two nats apart here."""
     x, scale = 4 * torch.rand(14, 2, dtype=torch.float64), 1.5
     y = torch.sin(2 * x[:, :1]) + torch.sin(x[:, 1:])
@@ -159,7 +161,7 @@ def test_at_the_end_draws_stand_for_the_infinite_orbit():
     assert value == pytest.approx(infinite.log_evidence(climber.likelihood, y), abs=1.0)
 
 
-def test_draws_that_are_fixed_stay_and_fresh_ones_tell_their_error():
+def test_draws_that_are_fixed_stay_and_fresh_ones_tell_their_error() -> None:
     x, _ = wave(16)
     y = torch.sin(2 * x[:, :1]) + torch.sin(x[:, 1:])
     fixed = make(Drawn(0.5, learn=False).double(), x, y, fixed_draws=4)
@@ -170,7 +172,7 @@ def test_draws_that_are_fixed_stay_and_fresh_ones_tell_their_error():
     assert fixed.draw_shift == pytest.approx(others.value - value, abs=2 * (fixed.draw_error + others.error))
 
 
-def test_what_the_last_doubling_gained_is_not_yet_certain():
+def test_what_the_last_doubling_gained_is_not_yet_certain() -> None:
     """Odd or even digits need more than 16 draws of shifts, so the best parameters of the infinite orbit are not known yet."""
     data = digits()
     x, y = torch.from_numpy(data.x_train[:30]).double(), torch.from_numpy(data.y_train[:30, None] % 2 - 0.5).double()
@@ -183,7 +185,7 @@ def test_what_the_last_doubling_gained_is_not_yet_certain():
 
 
 @pytest.mark.slow
-def test_an_orbit_does_not_feed_on_the_draws_that_it_learns_from():
+def test_an_orbit_does_not_feed_on_the_draws_that_it_learns_from() -> None:
     """Noise on iris. The infinite orbit's evidence is a closed form: there, what was learned is not behind no orbit at all."""
     data = load_iris()
     x = torch.from_numpy((data.data - data.data.mean(0)) / data.data.std(0))[::3]
@@ -198,7 +200,7 @@ def test_an_orbit_does_not_feed_on_the_draws_that_it_learns_from():
 
 
 @pytest.mark.slow
-def test_draws_double_on_the_rows_that_are_learned_from():
+def test_draws_double_on_the_rows_that_are_learned_from() -> None:
     """The posterior is that of all rows, with the last number of draws."""
     x, y = wave(20)
     climber = make(Drawn(0.2).double(), x, y, learn_rows=14)
@@ -212,7 +214,7 @@ def test_draws_double_on_the_rows_that_are_learned_from():
     assert solution.log_evidence == pytest.approx(exact.log_prob(y[:, 0]).item(), abs=1e-6)
 
 
-def test_a_budget_ends_a_run_and_the_best_is_kept():
+def test_a_budget_ends_a_run_and_the_best_is_kept() -> None:
     x, y = wave()
     climber = make(Permutation.swap(0, 1), x, y, max_steps=4)
     first = climber.model.condition(climber.likelihood, y).log_evidence
@@ -223,14 +225,14 @@ def test_a_budget_ends_a_run_and_the_best_is_kept():
     assert climber.fraction() == 1.0
 
 
-def test_a_budget_that_ends_before_the_orbit_is_tried_keeps_the_best():
+def test_a_budget_that_ends_before_the_orbit_is_tried_keeps_the_best() -> None:
     """Evaluations without the orbit come first, from several lengthscales. Their line searches go to where evidence is low."""
     x, y = wave()
     ends = [make(Drawn(0.2).double(), x, y, fixed_draws=4, max_steps=steps).run().log_evidence for steps in range(1, 30, 3)]
     assert all(later > earlier - 0.5 for earlier, later in pairwise(ends))
 
 
-def test_a_budget_that_ends_while_starts_are_tried_keeps_the_best_of_them():
+def test_a_budget_that_ends_while_starts_are_tried_keeps_the_best_of_them() -> None:
     """The second start has hardly begun: the first has come further."""
     x, y = wave()
     whole = make(Permutation.swap(0, 1), x, y)
@@ -240,7 +242,7 @@ def test_a_budget_that_ends_while_starts_are_tried_keeps_the_best_of_them():
     assert climber.run().log_evidence == pytest.approx(first["bound"], abs=1e-6)
 
 
-def test_a_budget_that_ends_as_more_rows_are_seen_keeps_what_few_rows_told():
+def test_a_budget_that_ends_as_more_rows_are_seen_keeps_what_few_rows_told() -> None:
     """Ten steps later, too. As given, kernel, noise and orbit have much less evidence."""
     x, y = wave(120)
     whole = make(Drawn(0.2).double(), x, y, fixed_draws=4)
@@ -254,13 +256,13 @@ def test_a_budget_that_ends_as_more_rows_are_seen_keeps_what_few_rows_told():
 
 @pytest.mark.slow
 @pytest.mark.parametrize("likelihood", [None, Bernoulli()], ids=["gaussian", "bernoulli"])
-def test_a_run_that_continues_ends_bit_for_bit_the_same(likelihood):
+def test_a_run_that_continues_ends_bit_for_bit_the_same(likelihood: Bernoulli | None) -> None:
     x, y = wave(10)
     x = x[:, None, :]  # images of one row
     y = y if likelihood is None else torch.sign(y)
     states = []
 
-    def build(after=None):
+    def build(after: Callable[..., Any] | None = None) -> Ladder:
         torch.manual_seed(0)
         fresh = None if likelihood is None else Bernoulli()
         return make(Translation(0.3).double(), x, y, fresh, after_step=after, fixed_draws=4)
@@ -277,7 +279,7 @@ def test_a_run_that_continues_ends_bit_for_bit_the_same(likelihood):
 
 
 @pytest.mark.slow
-def test_a_run_that_continues_has_the_draws_that_it_had():
+def test_a_run_that_continues_has_the_draws_that_it_had() -> None:
     """From the beginning of the last climbs, and from the end."""
     x, y = wave(16)
     states = []
@@ -294,7 +296,7 @@ def test_a_run_that_continues_has_the_draws_that_it_had():
 
 
 @pytest.mark.slow
-def test_stopping_in_the_middle_keeps_the_beginning_of_the_climb():
+def test_stopping_in_the_middle_keeps_the_beginning_of_the_climb() -> None:
     x, y = wave(10)
     seen = []
     climber = make(Drawn(0.2).double(), x, y, fixed_draws=4, after_step=lambda run: seen.append(run.state_dict()))
@@ -310,7 +312,7 @@ def test_stopping_in_the_middle_keeps_the_beginning_of_the_climb():
 
 
 @pytest.mark.slow
-def test_priors_of_the_user_count():
+def test_priors_of_the_user_count() -> None:
     x, y = wave(25)
     ends = []
     for prior in (None, NormalPrior(0.1, 0.001)):
@@ -323,7 +325,7 @@ def test_priors_of_the_user_count():
     assert ends[0] > 0.5
 
 
-def test_nothing_to_learn_is_no_error():
+def test_nothing_to_learn_is_no_error() -> None:
     x, y = wave(10)
     likelihood = Gaussian(1, 0.3).requires_grad_(False)
     model = ExactGP(kernel().requires_grad_(False), Identity(), x)
@@ -332,7 +334,7 @@ def test_nothing_to_learn_is_no_error():
     assert climber.converged
 
 
-def test_an_evidence_that_is_not_finite_is_one_sentence():
+def test_an_evidence_that_is_not_finite_is_one_sentence() -> None:
     x, y = wave(10)
     climber = make(Identity(), x, y * torch.nan)
     with pytest.raises(FloatingPointError, match="not finite at the start"):

@@ -31,7 +31,7 @@ def curved(size: int = 4) -> tuple[np.ndarray, np.ndarray]:
     return half @ half.T, rng.normal(size=size)
 
 
-def test_a_quadratic_and_its_curvature():
+def test_a_quadratic_and_its_curvature() -> None:
     hessian, best = curved()
     found = maximise(quadratic(hessian, best), np.zeros(4), tolerance=1e-12)
     assert found.value == pytest.approx(3.0, abs=1e-9)
@@ -39,7 +39,7 @@ def test_a_quadratic_and_its_curvature():
     np.testing.assert_allclose(found.inverse_hessian, np.linalg.inv(hessian), rtol=0.05, atol=0.01)
 
 
-def test_along_a_bent_valley():
+def test_along_a_bent_valley() -> None:
     values: list[float] = []
     found = maximise(lambda v: (rosen(v), rosen_der(v)), np.array([-1.2, 1.0, 0.5]), 1e-9, report=values.append)
     np.testing.assert_allclose(found.vector, 1.0, atol=1e-3)
@@ -47,7 +47,7 @@ def test_along_a_bent_valley():
     assert values[-1] == found.value
 
 
-def test_parameters_that_are_too_many_for_a_whole_hessian():
+def test_parameters_that_are_too_many_for_a_whole_hessian() -> None:
     size = MAX_BFGS + 1
     hessian, best = np.diag(np.geomspace(1, 100, size)), np.ones(size)
     found = maximise(quadratic(hessian, best), np.zeros(size), 1e-9)
@@ -61,14 +61,14 @@ def test_parameters_that_are_too_many_for_a_whole_hessian():
     ids=["too stiff", "too soft", "one direction too stiff", "both"],
 )
 @pytest.mark.parametrize("start", [np.zeros(4), curved()[1] + [0.0, 0.0, 0.0, 2.0]], ids=["from zero", "along one axis"])
-def test_a_wrong_curvature_of_a_coarser_objective_does_not_end_the_search(wrong, start):
+def test_a_wrong_curvature_of_a_coarser_objective_does_not_end_the_search(wrong: np.ndarray, start: np.ndarray) -> None:
     """By such a Hessian no step could gain anything. The search must not believe it."""
     hessian, best = curved()
     found = maximise(quadratic(hessian, best), start, tolerance=0.02, inverse_hessian=wrong)
     assert found.value > 3.0 - 0.1
 
 
-def test_the_right_curvature_leads_there_at_once():
+def test_the_right_curvature_leads_there_at_once() -> None:
     hessian, best = curved()
     evaluate, count = quadratic(hessian, best), [0]
 
@@ -82,7 +82,7 @@ def test_the_right_curvature_leads_there_at_once():
     assert count[0] <= 4
 
 
-def test_points_without_evidence_are_kept_away_from():
+def test_points_without_evidence_are_kept_away_from() -> None:
     """log x - x is not defined at zero and below, which a first step from x = 3 comes to."""
 
     def evaluate(vector: np.ndarray) -> tuple[float, np.ndarray]:
@@ -95,12 +95,12 @@ def test_points_without_evidence_are_kept_away_from():
     assert found.value == pytest.approx(-1.0, abs=1e-6)
 
 
-def test_no_evidence_at_the_start_is_one_sentence():
+def test_no_evidence_at_the_start_is_one_sentence() -> None:
     with pytest.raises(FloatingPointError, match="not finite at the start"):
         maximise(lambda vector: (math.inf, np.zeros(2)), np.zeros(2), 1e-3)
 
 
-def test_a_search_that_is_stopped_tells_its_highest_point():
+def test_a_search_that_is_stopped_tells_its_highest_point() -> None:
     hessian, best = curved()
     evaluate = quadratic(hessian, best)
     seen: list[Optimum] = []
@@ -120,7 +120,7 @@ def test_a_search_that_is_stopped_tells_its_highest_point():
     np.testing.assert_array_equal(stopped.value.best.vector, highest.vector)
 
 
-def test_an_optimum_comes_back_from_a_state():
+def test_an_optimum_comes_back_from_a_state() -> None:
     hessian, best = curved()
     for optimum in (Optimum(1.5, best, hessian, 1.25), Optimum(1.5, best)):
         again = Optimum.unpacked(*optimum.packed())

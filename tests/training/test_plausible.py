@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from math import inf, pi
+from pathlib import Path
 from types import SimpleNamespace
 
 import numpy as np
@@ -47,7 +48,7 @@ def climbed(kernel: Kernel | None = None) -> Ladder:
 
 
 @pytest.mark.slow
-def test_the_run_is_left_as_it_was_and_the_best_is_plausible():
+def test_the_run_is_left_as_it_was_and_the_best_is_plausible() -> None:
     climber = climbed()
     before, bias = climber.learned.get(), climber.model.prior_mean.bias.clone()
     ((name, (narrow, wide)),) = plausible_ranges(climber).items()
@@ -61,7 +62,7 @@ def test_the_run_is_left_as_it_was_and_the_best_is_plausible():
 
 
 @pytest.mark.slow
-def test_a_flat_direction_of_the_kernel_says_nothing_of_the_orbit():
+def test_a_flat_direction_of_the_kernel_says_nothing_of_the_orbit() -> None:
     """Of two factors, the data see the product alone."""
     found = []
     for kernel in (ScaleKernel(RBFKernel()), ScaleKernel(ScaleKernel(RBFKernel()))):
@@ -71,7 +72,7 @@ def test_a_flat_direction_of_the_kernel_says_nothing_of_the_orbit():
 
 
 @pytest.mark.slow
-def test_nothing_is_plausible_where_nothing_was_learned_of_the_orbit():
+def test_nothing_is_plausible_where_nothing_was_learned_of_the_orbit() -> None:
     x = torch.rand(12, 2, dtype=torch.float64)
     model = InvariantGPRegressor(Permutation.swap(0, 1), random_state=0).fit(x.numpy(), x.sum(1).numpy())
     assert model.plausible_ == {}
@@ -81,7 +82,7 @@ def test_nothing_is_plausible_where_nothing_was_learned_of_the_orbit():
 
 
 @pytest.mark.slow
-def test_nothing_is_plausible_where_no_time_is_left():
+def test_nothing_is_plausible_where_no_time_is_left() -> None:
     late = climbed()
     work = workload(late.model, late.likelihood, 16)
     late.limit = TimeLimit(late.seconds + 1e3, len(late.x), len(late.x), work)
@@ -91,7 +92,7 @@ def test_nothing_is_plausible_where_no_time_is_left():
 
 
 @pytest.mark.slow
-def test_where_the_top_is_flat_it_is_said(tmp_path):
+def test_where_the_top_is_flat_it_is_said(tmp_path: Path) -> None:
     """Noise on the inputs of an RBF kernel is a longer lengthscale, so that the data cannot tell the two apart."""
     x = np.random.default_rng(0).normal(size=(20, 2))
     model = InvariantGPRegressor("noise(0.1)", random_state=0).fit(x, x.sum(1))
@@ -105,7 +106,7 @@ def test_where_the_top_is_flat_it_is_said(tmp_path):
 
 
 @pytest.mark.slow
-def test_it_agrees_with_the_profile():
+def test_it_agrees_with_the_profile() -> None:
     """Where the evidence with the range held fixed falls by 1.92 nats, half of the 95 % point of chi squared."""
     data = digits()
     x, y = rotate(data.x_train[:24], 30, seed=0)[0], data.y_train[:24]
@@ -161,17 +162,17 @@ def ends(climber: Ladder) -> list[list[float | tuple[float, float]] | None]:
 
 @pytest.mark.parametrize("sign", [-1, 1])
 @pytest.mark.parametrize(("best", "low", "high"), [(0.6, 0.404, 0.796), (0.1, 0.0, 0.296), (3.1, 2.904, pi)])
-def test_a_reach_ends_at_zero_and_where_it_is_widest(sign, best, low, high):
+def test_a_reach_ends_at_zero_and_where_it_is_widest(sign: int, best: float, low: float, high: float) -> None:
     (found,) = ends(at_top(Rotation(), [sign * best], around(best)))
     np.testing.assert_allclose(np.radians(found), [low, high], atol=0.005)
 
 
-def test_a_reach_that_is_reflected():
+def test_a_reach_that_is_reflected() -> None:
     (found,) = ends(at_top(Rotation(), [2 * pi - 3.0], lambda v, _: -0.5 * ((2 * pi - 3.0 - v[0]) / 0.1) ** 2))
     np.testing.assert_allclose(np.radians(found), [2.804, pi], atol=0.005)
 
 
-def test_where_nothing_limits_a_reach_the_widest_is_infinite():
+def test_where_nothing_limits_a_reach_the_widest_is_infinite() -> None:
     def flat_above(vector: Tensor, _: int | None) -> Tensor:
         return -0.5 * ((0.5 - vector.abs()).clip(0) / 0.1).square().sum()
 
@@ -182,7 +183,7 @@ def test_where_nothing_limits_a_reach_the_widest_is_infinite():
     assert ends(at_top(Scale(1.2), [0.6], lambda vector, _: 0.0 * vector.sum())) == [None]
 
 
-def test_parameters_that_are_no_reach_have_profiles_too():
+def test_parameters_that_are_no_reach_have_profiles_too() -> None:
     """The amplitude of a deformation, in tens of pixels, and the logarithm of its smoothness."""
     amplitude, smoothness = ends(at_top(LocalDeformation(), [0.5, 2.0], around(0.5, 2.0)))
     np.testing.assert_allclose(amplitude, [3.04, 6.96], rtol=0.01)
@@ -193,7 +194,7 @@ def test_parameters_that_are_no_reach_have_profiles_too():
     np.testing.assert_allclose([low, high], [(lows.max(), highs.min()), (lows.min(), highs.max())], rtol=0.01)
 
 
-def test_some_rows_and_few_draws_stand_for_all():
+def test_some_rows_and_few_draws_stand_for_all() -> None:
     """The top of 16 draws lies elsewhere. What is plausible lies around the one that was learned."""
 
     def moved(vector: Tensor, draws: int | None) -> Tensor:
@@ -203,6 +204,6 @@ def test_some_rows_and_few_draws_stand_for_all():
     np.testing.assert_allclose(np.radians(found), [0.404, 0.796], atol=0.005)
 
 
-def test_nothing_is_said_of_many_parameters():
+def test_nothing_is_said_of_many_parameters() -> None:
     best = [0.1] * 30
     assert plausible_ranges(at_top(GaussianNoise(0.1, 30), best, around(*best))) == {}

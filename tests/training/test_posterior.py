@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from typing import Any
+
 import pytest
 import torch
 from gpytorch.kernels import RBFKernel, ScaleKernel
@@ -17,13 +20,13 @@ NOISE = 0.1
 
 
 @pytest.fixture(autouse=True)
-def double():
+def double() -> Iterator[None]:
     torch.set_default_dtype(torch.float64)
     yield
     torch.set_default_dtype(torch.float32)
 
 
-def problem(finite):
+def problem(finite: bool) -> tuple[torch.Tensor, torch.Tensor, Permutation | Identity, torch.Tensor]:
     """Data, and inducing points that determine f: the data, with all elements of their orbits."""
     generator = torch.Generator().manual_seed(3)
     x = torch.randn(12, 2, generator=generator)
@@ -32,18 +35,18 @@ def problem(finite):
     return x, y, orbit, torch.cat([x, x.flip(1)]) if finite else x
 
 
-def make_trainer(likelihood, finite, **options):
+def make_trainer(likelihood: Gaussian, finite: bool, **options: Any) -> Trainer:
     x, y, orbit, inducing = problem(finite)
     kernel = ScaleKernel(RBFKernel())
     model = InvariantGP(kernel, orbit, inducing, 2, "zero", shared_covariance=False, jitter=1e-10)
     return Trainer(model, likelihood, x, y, TrainerSettings(num_samples=None, start_rows=0, **options))
 
 
-def log_evidence(model, finite):
+def log_evidence(model: Any, finite: bool) -> Any:
     """log p(y), of both outputs, by a dense covariance: the inducing points determine f, so that the best bound is this."""
     x, y, _, _ = problem(finite)
 
-    def k(a, b):
+    def k(a: Any, b: Any) -> Any:
         distance = (a[:, None] - b).square().sum(-1)
         return model.kernel.outputscale * torch.exp(-0.5 * distance / model.kernel.base_kernel.lengthscale**2)
 
@@ -55,7 +58,7 @@ def log_evidence(model, finite):
 
 @pytest.mark.parametrize("finite", [False, True], ids=["no orbit", "enumerated orbit"])
 @torch.no_grad()
-def test_an_update_ends_at_the_exact_optimum(finite):
+def test_an_update_ends_at_the_exact_optimum(finite: bool) -> None:
     trainer = make_trainer(Gaussian(2, noise=NOISE), finite)
     trainer.stochastic.posterior.update(trainer.stochastic.posterior.rho())
     samples = trainer.model.orbit.sample(trainer.x, None)

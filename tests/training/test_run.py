@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from types import SimpleNamespace
+from typing import Any
 
 import numpy as np
 import pytest
@@ -34,8 +35,8 @@ def not_again(*_: object) -> Optimum:
     pytest.fail("a climb of the first run was climbed again")
 
 
-def test_a_run_that_continues_looks_up_what_was_climbed_and_climbs_the_rest():
-    states: list[dict] = []
+def test_a_run_that_continues_looks_up_what_was_climbed_and_climbs_the_rest() -> None:
+    states: list[dict[str, Any]] = []
     first = made(after_step=lambda run: states.append(run.state_dict()))
     whole = [first.climb_once(climb_to, value) for value in (1.0, 2.0, 3.0)]
     again = made()
@@ -49,9 +50,9 @@ def test_a_run_that_continues_looks_up_what_was_climbed_and_climbs_the_rest():
     assert again.up_to_date
 
 
-def test_a_state_stays_as_it_was():
+def test_a_state_stays_as_it_was() -> None:
     """A run that goes on, or that continues from it, does not change it."""
-    states: list[dict] = []
+    states: list[dict[str, Any]] = []
     run = made(after_step=lambda run: states.append(run.state_dict()))
     run.climb_once(climb_to, 1.0)
     run.climb_once(climb_to, 2.0)
@@ -65,7 +66,7 @@ def test_a_state_stays_as_it_was():
     assert torch.equal(state["optima"][0][1], torch.tensor([1.0, 2.0], dtype=torch.float64))
 
 
-def test_a_run_that_continues_leaves_out_what_the_first_one_did(monkeypatch):
+def test_a_run_that_continues_leaves_out_what_the_first_one_did(monkeypatch: pytest.MonkeyPatch) -> None:
     now = [0.0]
     monkeypatch.setattr(run_module, "time", SimpleNamespace(perf_counter=lambda: now[0]))
     late = made(limit=TimeLimit(100.0))

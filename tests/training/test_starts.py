@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import pytest
 import torch
@@ -18,7 +20,7 @@ class Drawn(GaussianNoise):
     """Noise as any infinite orbit: k_f has no closed form, in which lengthscale and noise would be one."""
 
 
-def signals(rows: int, moved: float = 4.0, seed: int = 0):
+def signals(rows: int, moved: float = 4.0, seed: int = 0) -> tuple[np.ndarray, np.ndarray]:
     """Bumps of different width at different places, as images of one row."""
     rng = np.random.default_rng(seed)
     width, place = rng.uniform(1, 3, rows), rng.uniform(16 - moved, 16 + moved, rows)
@@ -26,7 +28,7 @@ def signals(rows: int, moved: float = 4.0, seed: int = 0):
     return x[:, None].astype(np.float32), width + 0.05 * rng.normal(size=rows)
 
 
-def turned_digits(rows: int):
+def turned_digits(rows: int) -> tuple[np.ndarray, np.ndarray]:
     data = digits(test_fraction=0.0)
     return rotate(data.x_train[:rows], 60.0)[0], data.y_train[:rows]
 
@@ -35,7 +37,7 @@ def reaches(orbit: Orbit) -> list[float]:
     return [float(reach.detach().abs().max()) for reach in orbit.reaches()]
 
 
-def test_a_composition_contains_its_parts_and_affine_maps_contain_rotations():
+def test_a_composition_contains_its_parts_and_affine_maps_contain_rotations() -> None:
     composition = Rotation(20) * Translation(1.0, 2.0)
     assert [len(family) for family in composition.simpler()] == [1, 2]
     affine = Affine()
@@ -47,7 +49,7 @@ def test_a_composition_contains_its_parts_and_affine_maps_contain_rotations():
         assert alone.simpler() == []
 
 
-def test_at_zero_reach_an_orbit_is_the_simpler_one():
+def test_at_zero_reach_an_orbit_is_the_simpler_one() -> None:
     """With all reaches but the angle's at zero, affine maps are the rotations of the same draws."""
     x, u = torch.rand(2, 6, 6, dtype=torch.float64), torch.rand(1, 4, 6, dtype=torch.float64).expand(2, -1, -1)
     affine = Affine(30.0).double()
@@ -60,7 +62,7 @@ def test_at_zero_reach_an_orbit_is_the_simpler_one():
     assert torch.allclose(affine.transform(x, u), expected, atol=1e-12)
 
 
-def test_starts_are_narrower_wider_and_simpler():
+def test_starts_are_narrower_wider_and_simpler() -> None:
     x = turned_digits(40)[0]
     orbit = (Rotation(20) * Translation(1.0, None)).double()
     given = reaches(orbit)
@@ -78,7 +80,7 @@ def test_starts_are_narrower_wider_and_simpler():
     assert possible_starts(Flip(), torch.from_numpy(x)) == [(1.0, 1.0), (0.25, 1.0), (4.0, 1.0)]
 
 
-def bumps_on_waves(rows: int = 40, seed: int = 1):
+def bumps_on_waves(rows: int = 40, seed: int = 1) -> tuple[np.ndarray, np.ndarray]:
     """Signals of 60 samples: a wave that says nothing, and a bump that is narrow or wide."""
     rng, time = np.random.default_rng(seed), np.arange(60)
     y = rng.integers(0, 2, rows)
@@ -87,7 +89,7 @@ def bumps_on_waves(rows: int = 40, seed: int = 1):
     return wave + bump + 0.05 * rng.normal(size=(rows, 60)), y
 
 
-def test_the_constants_of_a_feature_map_are_found_from_far():
+def test_the_constants_of_a_feature_map_are_found_from_far() -> None:
     """From a smoothing that is far too narrow, the same top as from the best of four."""
     x, y = bumps_on_waves()
     found = {}
@@ -97,7 +99,7 @@ def test_the_constants_of_a_feature_map_are_found_from_far():
     assert found[0.7] == pytest.approx(max(found.values()), abs=0.3)
 
 
-def test_rotations_start_from_little_to_the_whole_circle_whatever_is_given():
+def test_rotations_start_from_little_to_the_whole_circle_whatever_is_given() -> None:
     x = torch.from_numpy(turned_digits(40)[0])
     for degrees in (2.0, 45.0, 170.0):
         angles = sorted(degrees * start[0] for start in possible_starts(Rotation(degrees), x))
@@ -106,12 +108,12 @@ def test_rotations_start_from_little_to_the_whole_circle_whatever_is_given():
         assert any(12 <= angle <= 60 for angle in angles)
 
 
-def test_starts_of_large_images_need_few_of_them():
+def test_starts_of_large_images_need_few_of_them() -> None:
     """How far rotations move images is known after a few: 60 small ones, or 8 of many values, with the same starts."""
     seen = []
 
     class Watched(Rotation):
-        def shared_samples(self, x, *arguments, **options):
+        def shared_samples(self, x: Any, *arguments: Any, **options: Any) -> Any:
             seen.append(tuple(x.shape))
             return super().shared_samples(x, *arguments, **options)
 
@@ -123,7 +125,7 @@ def test_starts_of_large_images_need_few_of_them():
     assert set(seen) == {(8, 200, 8, 8)}
 
 
-def test_affine_maps_start_from_rotations_by_any_angle():
+def test_affine_maps_start_from_rotations_by_any_angle() -> None:
     x = torch.from_numpy(turned_digits(40)[0])
     for degrees in (5.0, 45.0, 120.0):
         starts = possible_starts(Affine(angle=degrees), x)
@@ -131,7 +133,7 @@ def test_affine_maps_start_from_rotations_by_any_angle():
 
 
 @pytest.mark.parametrize("unit", [1e-6, 1e6])
-def test_noise_starts_in_the_unit_of_the_inputs(unit):
+def test_noise_starts_in_the_unit_of_the_inputs(unit: float) -> None:
     x = torch.rand(30, 3, dtype=torch.float64)
     orbit = GaussianNoise(0.1).double()
     scales = [0.1 * start[0] / unit for start in possible_starts(orbit, unit * x)[1:]]
@@ -140,7 +142,7 @@ def test_noise_starts_in_the_unit_of_the_inputs(unit):
 
 
 @pytest.mark.slow
-def test_units_of_inputs_and_targets_do_not_matter():
+def test_units_of_inputs_and_targets_do_not_matter() -> None:
     """The orbit is given as 0.1 whatever the unit. The evidence is a density, and so has the unit of the targets."""
     rng = np.random.default_rng(0)
     x = rng.uniform(0, 1, (20, 2))
@@ -157,7 +159,7 @@ def test_units_of_inputs_and_targets_do_not_matter():
 
 @pytest.mark.slow
 @pytest.mark.filterwarnings("ignore:the pixels of X")
-def test_units_of_pixels_do_not_matter():
+def test_units_of_pixels_do_not_matter() -> None:
     x, y = turned_digits(15)
     found = []
     for unit in (1e-6, 1e6):
@@ -172,7 +174,7 @@ def test_units_of_pixels_do_not_matter():
 
 
 @pytest.mark.slow
-def test_shifts_and_scales_are_not_behind_shifts():
+def test_shifts_and_scales_are_not_behind_shifts() -> None:
     """By more than one nat, as far as their draws tell."""
     x, y = signals(30)
     part, whole = (
@@ -183,7 +185,7 @@ def test_shifts_and_scales_are_not_behind_shifts():
 
 
 @pytest.mark.slow
-def test_affine_maps_are_not_behind_the_rotations_among_them():
+def test_affine_maps_are_not_behind_the_rotations_among_them() -> None:
     """By more than one nat, as far as their draws tell."""
     x, y = turned_digits(20)
     part, whole = (
@@ -193,7 +195,7 @@ def test_affine_maps_are_not_behind_the_rotations_among_them():
     assert whole.interval[1] >= part.interval[0] - 1.0
 
 
-def test_a_scale_for_each_feature_finds_the_one_that_matters():
+def test_a_scale_for_each_feature_finds_the_one_that_matters() -> None:
     x = np.random.default_rng(0).normal(size=(20, 2))
     y = np.sin(2 * x[:, 0])
     model = InvariantGPRegressor(GaussianNoise(0.2, num_features=2), num_samples=8, random_state=0).fit(x, y)

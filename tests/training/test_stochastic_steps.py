@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import math
+from typing import Any
 
 import pytest
 import torch
@@ -26,7 +27,7 @@ from tests.training.sparse_run import make_trainer, toy_data
 pytestmark = pytest.mark.usefixtures("double")
 
 
-def test_rates_are_in_units_of_the_inputs():
+def test_rates_are_in_units_of_the_inputs() -> None:
     """Noise on inputs that are a thousand times as large is learned a thousand times as fast; angles are not."""
     rates = []
     for unit in (1.0, 1e3):
@@ -38,13 +39,13 @@ def test_rates_are_in_units_of_the_inputs():
     assert rates[1] == pytest.approx([1e3 * rate for rate in rates[0]])
 
 
-def test_inducing_points_at_all_data_stay_there():
+def test_inducing_points_at_all_data_stay_there() -> None:
     x, y = toy_data()
     trainer = make_trainer(Identity(), data=(x, y), size=len(x), start_rows=0)
     assert not any(p is trainer.model.inducing for group in trainer.stochastic.optimizer.param_groups for p in group["params"])
 
 
-def test_the_jitter_follows_the_noise_down_and_not_below_what_failed():
+def test_the_jitter_follows_the_noise_down_and_not_below_what_failed() -> None:
     trainer = make_trainer(Identity(), start_rows=0)
     trainer.model.jitter = 1e-6
     with torch.no_grad():
@@ -62,15 +63,15 @@ def test_the_jitter_follows_the_noise_down_and_not_below_what_failed():
 class Clock:
     """Every look at it takes half a second, so that a step takes half a second too."""
 
-    def __init__(self):
+    def __init__(self) -> None:
         self.now = 0.0
 
-    def perf_counter(self):
+    def perf_counter(self) -> float:
         self.now += 0.5
         return self.now
 
 
-def test_the_time_budget_is_kept(monkeypatch):
+def test_the_time_budget_is_kept(monkeypatch: pytest.MonkeyPatch) -> None:
     clock = Clock()
     monkeypatch.setattr(orbitgp.training.stochastic_steps, "time", clock)
     trainer = make_trainer(max_steps=100_000, max_seconds=18.0, start_rows=0)
@@ -85,8 +86,8 @@ def test_the_time_budget_is_kept(monkeypatch):
     assert group["lr"] < 0.2 * group["first"]  # the schedule came to its end
 
 
-def test_the_history_is_complete():
-    seen = []
+def test_the_history_is_complete() -> None:
+    seen: list[Any] = []
     kernel = ScaleKernel(RBFKernel(ard_num_dims=2))
     trainer = make_trainer(GaussianNoise(0.1), kernel=kernel, max_steps=32, hooks={"callback": seen.append}, start_rows=0)
     history = trainer.run()
@@ -105,8 +106,8 @@ def test_the_history_is_complete():
     assert last["noise"] == pytest.approx(trainer.likelihood.noise.item())
 
 
-def test_a_long_run_has_about_a_hundred_records(monkeypatch):
-    def step(run):
+def test_a_long_run_has_about_a_hundred_records(monkeypatch: pytest.MonkeyPatch) -> None:
+    def step(run: Any) -> None:
         run.steps += 1
         run.bounds.append(torch.tensor(float(run.steps)))
 
@@ -116,7 +117,7 @@ def test_a_long_run_has_about_a_hundred_records(monkeypatch):
     assert history[1]["bound"] == 14.0  # the mean of 10 to 18
 
 
-def test_records_hold_the_mean_bound_since_the_last_one():
+def test_records_hold_the_mean_bound_since_the_last_one() -> None:
     trainer = make_trainer(start_rows=0, max_steps=1000)
     for _ in range(5):
         trainer.stochastic.step()
@@ -127,13 +128,13 @@ def test_records_hold_the_mean_bound_since_the_last_one():
     assert trainer.stochastic.record()["bound"] == pytest.approx(bound.item())
 
 
-def test_a_run_that_is_asked_to_stop_does():
+def test_a_run_that_is_asked_to_stop_does() -> None:
     trainer = make_trainer(hooks={"after_step": lambda t: t.stop() if t.steps == 7 else None}, max_steps=1000)
     trainer.run()
     assert trainer.steps == 7
 
 
-def test_rates_hold_and_fall_to_zero():
+def test_rates_hold_and_fall_to_zero() -> None:
     trainer = make_trainer(start_rows=0, max_steps=20)
     groups, seen = trainer.stochastic.optimizer.param_groups, []
     trainer.after_step = lambda t: seen.append([group["lr"] / group["first"] for group in groups])
@@ -144,7 +145,7 @@ def test_rates_hold_and_fall_to_zero():
         assert factors[-1] < 0.03
 
 
-def test_q_steps_are_shorter_where_they_are_noisy():
+def test_q_steps_are_shorter_where_they_are_noisy() -> None:
     assert make_trainer().stochastic.posterior.rho() == 1.0
     assert make_trainer(posterior_rows=20).stochastic.posterior.rho() == 0.5
     assert make_trainer(likelihood="bernoulli").stochastic.posterior.rho() == 0.5  # local parameters of the same draws
@@ -152,7 +153,7 @@ def test_q_steps_are_shorter_where_they_are_noisy():
     assert make_trainer().stochastic.posterior.rho(0.0) == 0.1
 
 
-def test_parts_of_the_data_stand_for_all_of_them(monkeypatch):
+def test_parts_of_the_data_stand_for_all_of_them(monkeypatch: pytest.MonkeyPatch) -> None:
     """The bounds of an epoch average to that of all data; q(u) from half of some equal data is q(u) from all of them."""
     monkeypatch.setattr("orbitgp.training.stochastic_steps._INDUCING_RATE", 1e-12)
     trainer = make_trainer(Identity(), batch_size=10, learning_rate=1e-12, max_steps=100)
@@ -170,7 +171,7 @@ def test_parts_of_the_data_stand_for_all_of_them(monkeypatch):
     torch.testing.assert_close(parts[0].model.q_mean, parts[1].model.q_mean)
 
 
-def test_minibatches_use_every_datum_once_before_any_again():
+def test_minibatches_use_every_datum_once_before_any_again() -> None:
     minibatches = Minibatches(torch.zeros(30, 1), torch.Generator().manual_seed(0))
     rows = torch.cat([minibatches.take(7) for _ in range(30)])
     for epoch in rows.split(30):
@@ -178,7 +179,7 @@ def test_minibatches_use_every_datum_once_before_any_again():
     assert not torch.equal(rows[:30], rows[30:60])
 
 
-def test_refits_from_parts_of_the_data_average_to_one_from_all():
+def test_refits_from_parts_of_the_data_average_to_one_from_all() -> None:
     """Without noise of the orbit nothing but the choice of parts is left, and an epoch of them leaves nothing out."""
     whole, parts = (make_trainer(Identity(), posterior_rows=rows) for rows in (30, 10))
     whole.stochastic.posterior.update(1.0)
@@ -191,15 +192,17 @@ def test_refits_from_parts_of_the_data_average_to_one_from_all():
     torch.testing.assert_close(parts.model.q_mean, whole.model.q_mean)
 
 
-def updates(trainer, monkeypatch):
+def updates(trainer: Any, monkeypatch: pytest.MonkeyPatch) -> list[Any]:
     """The rows of each update of q(u) from now on; None for as many as in training."""
-    seen = []
+    seen: list[Any] = []
     monkeypatch.setattr(trainer.stochastic.posterior, "update", lambda rho, rows=None: seen.append(rows))
     return seen
 
 
 @pytest.mark.parametrize(("steps", "rows", "expected"), [(20, 10, 1), (50, 10, 4), (200, 10, 8), (200, 30, 8)])
-def test_the_end_takes_less_than_training_where_data_are_many(steps, rows, expected, monkeypatch):
+def test_the_end_takes_less_than_training_where_data_are_many(
+    steps: int, rows: int, expected: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
     trainer = make_trainer(posterior_rows=rows)
     trainer.stochastic.steps = steps
     seen = updates(trainer, monkeypatch)
@@ -211,7 +214,9 @@ def test_the_end_takes_less_than_training_where_data_are_many(steps, rows, expec
     ("limit", "pace", "expected"),
     [(None, 5.0, [30] * 8), (20.0, 1.0, [30] * 8), (3.5, 1.0, [30] * 3), (3.5, 3.0, [30]), (0.52, 1.0, [None])],
 )
-def test_the_end_takes_no_more_than_its_share_of_the_time(limit, pace, expected, monkeypatch):
+def test_the_end_takes_no_more_than_its_share_of_the_time(
+    limit: float | None, pace: float, expected: list[int | None], monkeypatch: pytest.MonkeyPatch
+) -> None:
     """``limit``: passes over all 30 data that a sixth of it is enough for. An update sees 10 of them."""
     trainer = make_trainer(posterior_rows=10)
     trainer.stochastic.steps = 400
@@ -224,7 +229,7 @@ def test_the_end_takes_no_more_than_its_share_of_the_time(limit, pace, expected,
 # What is learned, and what is not
 
 
-def test_inducing_points_move_in_units_of_the_inputs():
+def test_inducing_points_move_in_units_of_the_inputs() -> None:
     """The same data in other units: the same run, with inducing points in those units."""
     x, y = toy_data()
     ends = []
@@ -239,7 +244,7 @@ def test_inducing_points_move_in_units_of_the_inputs():
     assert spread(torch.ones(5, 2)) == 1.0
 
 
-def prior_kernel(strict):
+def prior_kernel(strict: bool) -> Any:
     kernel = ScaleKernel(
         RBFKernel(lengthscale_prior=LogNormalPrior(math.log(5.0), 0.01) if strict else None),
         outputscale_prior=GammaPrior(2.0, 0.5) if strict else None,
@@ -248,7 +253,7 @@ def prior_kernel(strict):
     return kernel
 
 
-def test_log_prior_is_the_sum_of_the_priors():
+def test_log_prior_is_the_sum_of_the_priors() -> None:
     trainer = make_trainer(kernel=prior_kernel(True))
     value = torch.distributions.LogNormal(math.log(5.0), 0.01).log_prob(torch.tensor(0.7))
     scale = trainer.model.kernel.outputscale
@@ -257,7 +262,7 @@ def test_log_prior_is_the_sum_of_the_priors():
     assert log_prior(make_trainer(kernel=prior_kernel(False)).model, trainer.likelihood).item() == 0.0
 
 
-def test_priors_enter_the_objective_but_neither_bound_nor_evidence():
+def test_priors_enter_the_objective_but_neither_bound_nor_evidence() -> None:
     trainers = {
         strict: make_trainer(kernel=prior_kernel(strict), max_steps=25, learning_rate=0.1, start_rows=0)
         for strict in (False, True)
@@ -276,7 +281,7 @@ def test_priors_enter_the_objective_but_neither_bound_nor_evidence():
     assert held > 1.2 * free
 
 
-def test_local_parameters_are_never_those_of_the_scored_draws():
+def test_local_parameters_are_never_those_of_the_scored_draws() -> None:
     """Every step of a likelihood with local parameters scores the draws with parameters that were there before."""
     trainer = make_trainer(likelihood="bernoulli", start_rows=0)
     drawn, used = [], []
@@ -290,13 +295,13 @@ def test_local_parameters_are_never_those_of_the_scored_draws():
     assert len(drawn) == 2  # q(u) and its local parameters from one set of draws, the gradient from another
 
 
-def test_polishing_averages_passes(monkeypatch):
+def test_polishing_averages_passes(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(orbitgp.training.stochastic_steps, "MOST_PASSES", 4)
     trainer = make_trainer(start_rows=0)
     trainer.stochastic.step()
-    seen = []
+    seen: list[Any] = []
 
-    def keep(*args, **kwargs):
+    def keep(*args: Any, **kwargs: Any) -> Any:
         seen.append(statistics(*args, **kwargs))
         return seen[-1]
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import io
+from typing import Any
 
 import pytest
 import torch
@@ -22,7 +23,7 @@ pytestmark = pytest.mark.usefixtures("double")
 
 
 @pytest.mark.parametrize("kind", ["natural, part of the data", "bernoulli"])
-def test_the_seed_decides_every_bit(kind):
+def test_the_seed_decides_every_bit(kind: str) -> None:
     state = torch.get_rng_state()
     first, again, other = (make_trainer(**KINDS[kind], seed=seed) for seed in (3, 3, 4))
     assert without_seconds(first.run()) == without_seconds(again.run())
@@ -34,15 +35,15 @@ def test_the_seed_decides_every_bit(kind):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("kind", KINDS)
-def test_a_run_that_goes_on_from_a_state_ends_in_the_same_place(kind):
+def test_a_run_that_goes_on_from_a_state_ends_in_the_same_place(kind: str) -> None:
     states = {}
 
-    def keep(trainer):
+    def keep(trainer: Any) -> None:
         buffer = io.BytesIO()
         torch.save(trainer.state_dict(), buffer)
         states[trainer.steps] = buffer
 
-    def trainer(**more):
+    def trainer(**more: Any) -> Any:
         return make_trainer(**{**KINDS[kind], "orbit": copy.deepcopy(KINDS[kind].get("orbit"))}, **more)
 
     whole = trainer(hooks={"after_step": keep})
@@ -58,7 +59,7 @@ def test_a_run_that_goes_on_from_a_state_ends_in_the_same_place(kind):
 
 
 @pytest.mark.parametrize("kind", ["natural", "bernoulli"])
-def test_a_state_is_not_changed_by_the_run_that_goes_on_from_it(kind):
+def test_a_state_is_not_changed_by_the_run_that_goes_on_from_it(kind: str) -> None:
     whole = make_trainer(**KINDS[kind])
     whole.stochastic.step()
     state = copy.deepcopy(whole.state_dict())
@@ -73,12 +74,12 @@ def test_a_state_is_not_changed_by_the_run_that_goes_on_from_it(kind):
     assert state["engine"]["history"] == []
 
 
-def tensors(state):
+def tensors(state: Any) -> list[Any]:
     return [leaf for leaf in tree_leaves(state) if isinstance(leaf, torch.Tensor)]
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_every_tensor_of_a_state_is_moved_to_the_device_of_the_data(kind, monkeypatch):
+def test_every_tensor_of_a_state_is_moved_to_the_device_of_the_data(kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """A state from a file lies on the CPU. Here the data lie on the device "meta", whose tensors have no numbers."""
     trainer = make_trainer(**{**KINDS[kind], "orbit": copy.deepcopy(KINDS[kind].get("orbit"))})
     for _ in range(3):
@@ -102,7 +103,7 @@ def test_every_tensor_of_a_state_is_moved_to_the_device_of_the_data(kind, monkey
 
 
 @pytest.mark.slow
-def test_training_raises_the_bound_and_learns_the_noise():
+def test_training_raises_the_bound_and_learns_the_noise() -> None:
     data = toy_data()
     data = data[0][:, :1], data[1]
     history = make_trainer(Identity(), data=data, max_steps=60, batch_size=30, learning_rate=0.1, size=12).run()
@@ -111,7 +112,7 @@ def test_training_raises_the_bound_and_learns_the_noise():
 
 
 @pytest.mark.slow
-def test_a_run_that_continues_after_screening_ends_the_same(monkeypatch):
+def test_a_run_that_continues_after_screening_ends_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sparse_ladders, "SHORTEST", 8)
     few_draws = {"start_rows": 10, "exact_seconds": 0.01}
     whole = make_trainer(**few_draws)
@@ -128,7 +129,7 @@ def test_a_run_that_continues_after_screening_ends_the_same(monkeypatch):
 
 @pytest.mark.slow
 @pytest.mark.parametrize(("axis", "wide"), [(1, True), (0, False)])
-def test_screening_finds_how_far_the_orbit_goes(axis, wide):
+def test_screening_finds_how_far_the_orbit_goes(axis: int, wide: bool) -> None:
     """y depends on the first coordinate alone: along the second the orbit should be wide, along the first narrow."""
     trainer = make_trainer(Slide(axis, 0.5), size=60, max_steps=200, num_samples=16, start_rows=30, exact_seconds=0.01)
     assert not trainer.screened
@@ -142,7 +143,7 @@ def test_screening_finds_how_far_the_orbit_goes(axis, wide):
 
 
 @pytest.mark.parametrize("axis", [0, 1])
-def test_by_default_the_orbit_is_that_of_the_exact_evidence(axis):
+def test_by_default_the_orbit_is_that_of_the_exact_evidence(axis: int) -> None:
     """The widths that a grid search finds by the exact evidence of all data; steps along the bound leave it there."""
     trainer = make_trainer(Slide(axis, 1.0), size=60, max_steps=100, start_rows=30, exact_seconds=0.1)
     trainer.choose_start()
@@ -150,7 +151,7 @@ def test_by_default_the_orbit_is_that_of_the_exact_evidence(axis):
     found = trainer.model.orbit.width.item()
     exact = ExactGP(trainer.model.kernel, trainer.model.orbit, trainer.x, num_samples=64)
 
-    def evidence(width):
+    def evidence(width: Any) -> float:
         with torch.no_grad():
             trainer.model.orbit.width.fill_(width)
         return exact.condition(trainer.likelihood, trainer.y).log_evidence
@@ -166,13 +167,13 @@ def test_by_default_the_orbit_is_that_of_the_exact_evidence(axis):
     assert trainer.state_dict()["freeze_orbit"]
 
 
-def test_short_runs_are_not_screened():
+def test_short_runs_are_not_screened() -> None:
     assert make_trainer(Slide(0, 1.0), max_steps=99).screened
     assert not make_trainer(Slide(0, 1.0), max_steps=100, start_rows=20).screened
     assert make_trainer(Slide(0, 1.0), max_steps=100, start_rows=0).screened
 
 
-def test_a_run_that_is_stopped_in_screening_has_made_no_choice():
+def test_a_run_that_is_stopped_in_screening_has_made_no_choice() -> None:
     trainer = make_trainer(Slide(0, 1.0), max_steps=100, start_rows=20)
     trainer.stop()
     trainer.choose_start()
@@ -180,7 +181,7 @@ def test_a_run_that_is_stopped_in_screening_has_made_no_choice():
 
 
 @pytest.mark.slow
-def test_a_run_ends_when_the_bound_is_level_and_says_so():
+def test_a_run_ends_when_the_bound_is_level_and_says_so() -> None:
     trainer = make_trainer(Identity(), max_steps=400, batch_size=30, learning_rate=0.03)
     trainer.run()
     assert trainer.converged
@@ -192,7 +193,7 @@ def test_a_run_ends_when_the_bound_is_level_and_says_so():
     assert "limit" in short.summary()
 
 
-def test_a_frozen_orbit_stays_frozen():
+def test_a_frozen_orbit_stays_frozen() -> None:
     for orbit in (GaussianNoise(0.3, learn=False), Slide(0, 0.3).requires_grad_(False)):
         before = copy.deepcopy(orbit.state_dict())
         trainer = make_trainer(orbit)
@@ -203,7 +204,7 @@ def test_a_frozen_orbit_stays_frozen():
         assert not known & {id(p) for p in orbit.parameters()}
 
 
-def test_everything_else_moves():
+def test_everything_else_moves() -> None:
     trainer = make_trainer()
     before = copy.deepcopy(parameters(trainer))
     trainer.run()
@@ -217,7 +218,7 @@ def test_everything_else_moves():
 
 
 @pytest.mark.parametrize("max_steps", [20, 1000])  # with a record at every step, and at every tenth
-def test_a_bound_that_is_not_a_number_is_one_clear_error(max_steps):
+def test_a_bound_that_is_not_a_number_is_one_clear_error(max_steps: int) -> None:
     x, y = toy_data()
     y = torch.where(torch.arange(30)[:, None] == 4, torch.nan, y)
     trainer = make_trainer(data=(x, y), max_steps=max_steps, batch_size=30, learning_rate=0.02)
@@ -234,6 +235,6 @@ def test_a_bound_that_is_not_a_number_is_one_clear_error(max_steps):
         ({"max_seconds": 0.0}, "max_seconds must be positive and finite, got 0"),
     ],
 )
-def test_options_that_make_no_sense(options, message):
+def test_options_that_make_no_sense(options: dict[str, float], message: str) -> None:
     with pytest.raises(ValueError, match=message):
         TrainerSettings(**options)

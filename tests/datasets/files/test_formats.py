@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+from typing import Any
+
 import numpy as np
 import pytest
 
@@ -15,7 +18,7 @@ def images(rows: int = 8) -> np.ndarray:
     return RNG.integers(0, 256, (rows, 4, 5)).astype(np.uint8)
 
 
-def write_images(folder, pixels, mode="L"):
+def write_images(folder: Path, pixels: list[np.ndarray] | np.ndarray, mode: str = "L") -> None:
     from PIL import Image
 
     folder.mkdir(parents=True, exist_ok=True)
@@ -23,7 +26,7 @@ def write_images(folder, pixels, mode="L"):
         Image.fromarray(one).convert(mode).save(folder / f"{i}.png")
 
 
-def test_folders_of_images_are_classes(tmp_path):
+def test_folders_of_images_are_classes(tmp_path: Path) -> None:
     x = images(6)
     write_images(tmp_path / "train" / "bird", x[:2])
     write_images(tmp_path / "train" / "cat", x[2:4])
@@ -46,7 +49,7 @@ def test_folders_of_images_are_classes(tmp_path):
     np.testing.assert_allclose(inverted.x, 1 - data.x)
 
 
-def test_one_colour_image_makes_all_of_them_colour(tmp_path):
+def test_one_colour_image_makes_all_of_them_colour(tmp_path: Path) -> None:
     write_images(tmp_path / "a", images(2))
     write_images(tmp_path / "b", images(2), "RGB")
     data = load(tmp_path)
@@ -54,7 +57,7 @@ def test_one_colour_image_makes_all_of_them_colour(tmp_path):
     assert data.options.colour == "RGB"
 
 
-def test_images_of_two_sizes(tmp_path):
+def test_images_of_two_sizes(tmp_path: Path) -> None:
     write_images(tmp_path / "a", images(2))
     write_images(tmp_path / "b", [np.zeros((7, 7), np.uint8)])
     with pytest.raises(DatasetError, match="--resize"):
@@ -63,7 +66,7 @@ def test_images_of_two_sizes(tmp_path):
 
 
 @pytest.mark.parametrize("invert", [False, True])
-def test_resize_keeps_the_aspect_ratio(tmp_path, invert):
+def test_resize_keeps_the_aspect_ratio(tmp_path: Path, invert: bool) -> None:
     """A square in a 40x20 image stays one in 10x10 pixels, and the bars are 0 with and without --invert."""
     wide = np.full((20, 40), 255 if invert else 0, np.uint8)
     wide[4:16, 12:24] = 0 if invert else 255
@@ -76,7 +79,7 @@ def test_resize_keeps_the_aspect_ratio(tmp_path, invert):
 
 
 @pytest.mark.parametrize("mode", ["RGBA", "LA"])
-def test_transparent_pixels_are_white(tmp_path, mode):
+def test_transparent_pixels_are_white(tmp_path: Path, mode: str) -> None:
     """Black ink on a transparent ground is what a viewer shows, not a black image."""
     from PIL import Image
 
@@ -93,7 +96,7 @@ def test_transparent_pixels_are_white(tmp_path, mode):
     assert "--invert" in data.notes[0]
 
 
-def test_bad_images(tmp_path):
+def test_bad_images(tmp_path: Path) -> None:
     write_images(tmp_path / "a", images(1))
     (tmp_path / "b").mkdir()
     (tmp_path / "b" / "x.png").write_bytes(b"not a png")
@@ -103,7 +106,9 @@ def test_bad_images(tmp_path):
         load(tmp_path, ReadOptions(strict=True))
 
 
-def test_images_that_would_not_fit_into_memory_are_refused_before_they_are_read(tmp_path, monkeypatch):
+def test_images_that_would_not_fit_into_memory_are_refused_before_they_are_read(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     image = pytest.importorskip("PIL.Image")
     for name in ("a", "b"):
         (tmp_path / "photos" / name).mkdir(parents=True)
@@ -115,7 +120,7 @@ def test_images_that_would_not_fit_into_memory_are_refused_before_they_are_read(
         load(tmp_path / "photos")
 
 
-def test_the_rows_of_a_test_folder_keep_their_names(tmp_path):
+def test_the_rows_of_a_test_folder_keep_their_names(tmp_path: Path) -> None:
     image = pytest.importorskip("PIL.Image")
     for part in ("train", "test"):
         for name in ("a", "b"):
@@ -129,13 +134,13 @@ class TestPictures:
     """Cameras, scanners and hard disks as they are."""
 
     @staticmethod
-    def save(folder, pixels, name="0.png", **kwargs):
+    def save(folder: Path, pixels: np.ndarray, name: str = "0.png", **kwargs: Any) -> None:
         from PIL import Image
 
         folder.mkdir(parents=True, exist_ok=True)
         Image.fromarray(pixels).save(folder / name, **kwargs)
 
-    def test_a_photograph_is_read_upright(self, tmp_path):
+    def test_a_photograph_is_read_upright(self, tmp_path: Path) -> None:
         from PIL import Image
 
         x = images(1)[0]
@@ -147,7 +152,7 @@ class TestPictures:
         np.testing.assert_array_equal(upright[0], upright[1])
 
     @pytest.mark.parametrize(("kind", "white"), [(np.uint8, 255), (np.uint16, 65535), (np.float32, 1)])
-    def test_white_is_one_in_every_type_of_pixels(self, tmp_path, kind, white):
+    def test_white_is_one_in_every_type_of_pixels(self, tmp_path: Path, kind: type[np.number], white: int) -> None:
         x = np.linspace(0, 1, 20, dtype=np.float32).reshape(4, 5)
         stored = (white * x).astype(kind)
         for name in "ab":
@@ -158,13 +163,13 @@ class TestPictures:
         self.save(tmp_path / "b", np.dstack([(255 * x).astype(np.uint8)] * 3), "0.tif")
         np.testing.assert_allclose(load(tmp_path).x, np.repeat(x[None, None], 3, 1).repeat(2, 0), atol=1 / 255)
 
-    def test_decimals_that_are_no_pixels_are_refused(self, tmp_path):
+    def test_decimals_that_are_no_pixels_are_refused(self, tmp_path: Path) -> None:
         for name in "ab":
             self.save(tmp_path / name, np.linspace(0, 900, 20, dtype=np.float32).reshape(4, 5), "0.tif")
         with pytest.raises(DatasetError, match=r"0\.tif has pixels from 0 to 900, and not from 0 to 1: bring them to 0 to 1"):
             load(tmp_path)
 
-    def test_images_that_cannot_be_read_are_left_out_and_listed(self, tmp_path):
+    def test_images_that_cannot_be_read_are_left_out_and_listed(self, tmp_path: Path) -> None:
         x = images(4)
         write_images(tmp_path / "a", x[:2])
         write_images(tmp_path / "b", x[2:])
@@ -180,7 +185,7 @@ class TestPictures:
             with pytest.raises(DatasetError, match=r"00\.png cannot be read as an image"):
                 load_inputs(tmp_path / "a" / "00.png", options)
 
-    def test_folders_that_are_no_classes_of_images(self, tmp_path):
+    def test_folders_that_are_no_classes_of_images(self, tmp_path: Path) -> None:
         with pytest.raises(DatasetError, match="is empty: training takes"):
             load(tmp_path)
         (tmp_path / "walk").mkdir()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pickle
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -18,7 +19,7 @@ def images(rows: int = 8) -> np.ndarray:
     return RNG.integers(0, 256, (rows, 4, 5)).astype(np.uint8)
 
 
-def test_npz_of_images_in_bytes_is_brought_to_the_unit_interval(tmp_path):
+def test_npz_of_images_in_bytes_is_brought_to_the_unit_interval(tmp_path: Path) -> None:
     x, y = images(), np.arange(8) % 2
     np.savez(tmp_path / "d.npz", X=x, y=y)
     data = load(tmp_path / "d.npz")
@@ -29,7 +30,7 @@ def test_npz_of_images_in_bytes_is_brought_to_the_unit_interval(tmp_path):
     assert data.name == "d"
 
 
-def test_npz_with_a_test_set_of_its_own(tmp_path):
+def test_npz_with_a_test_set_of_its_own(tmp_path: Path) -> None:
     x = RNG.random((10, 3))
     np.savez(tmp_path / "d.npz", x_train=x[:6], y_train=np.arange(6.0), x_test=x[6:], y_test=np.arange(4.0))
     data = load(tmp_path / "d.npz", test_fraction=0.5)
@@ -39,7 +40,7 @@ def test_npz_with_a_test_set_of_its_own(tmp_path):
     np.testing.assert_array_equal(load_inputs(tmp_path / "d.npz", data.options).x, x[6:])
 
 
-def test_npy_pairs_by_option_by_name_and_by_folder(tmp_path):
+def test_npy_pairs_by_option_by_name_and_by_folder(tmp_path: Path) -> None:
     x, y = RNG.random((6, 3)), RNG.random(6)
     np.save(tmp_path / "X.npy", x)
     np.save(tmp_path / "wanted.npy", y)
@@ -53,13 +54,13 @@ def test_npy_pairs_by_option_by_name_and_by_folder(tmp_path):
         assert data.task == "regression"
 
 
-def test_channels_last_becomes_channels_first(tmp_path):
+def test_channels_last_becomes_channels_first(tmp_path: Path) -> None:
     x = RNG.random((4, 6, 7, 3)).astype(np.float32)
     np.savez(tmp_path / "d.npz", x=x, y=np.arange(4) % 2)
     np.testing.assert_array_equal(load(tmp_path / "d.npz").x, np.moveaxis(x, -1, 1))
 
 
-def test_arrays_as_pillow_yields_them(tmp_path):
+def test_arrays_as_pillow_yields_them(tmp_path: Path) -> None:
     x = RNG.integers(0, 256, (4, 6, 7, 4)).astype(np.uint8)
     x[..., 3] = 255
     x[0, 2, 3] = 0, 0, 0, 0
@@ -69,7 +70,7 @@ def test_arrays_as_pillow_yields_them(tmp_path):
     np.testing.assert_allclose(load(tmp_path / "d.npz").x, expected, atol=1e-6)
 
 
-def test_a_bright_background_is_noted(tmp_path):
+def test_a_bright_background_is_noted(tmp_path: Path) -> None:
     x = np.full((6, 5, 5), 255, np.uint8)
     x[:, 2, 2] = 0
     np.savez(tmp_path / "d.npz", x=x, y=np.arange(6) % 2)
@@ -79,7 +80,7 @@ def test_a_bright_background_is_noted(tmp_path):
     assert "--invert" in load(tmp_path / "flat.npz", ReadOptions(image_shape=(5, 5))).notes[0]
 
 
-def test_a_background_is_told_by_its_value(tmp_path):
+def test_a_background_is_told_by_its_value(tmp_path: Path) -> None:
     x = np.zeros((6, 5, 5))
     x[:, 2, 2] = 1
     np.savez(tmp_path / "ink.npz", x=x, y=np.arange(6) % 2)
@@ -88,7 +89,7 @@ def test_a_background_is_told_by_its_value(tmp_path):
     assert "the background of these images is about −0.40" in load(tmp_path / "low.npz").notes[0]
 
 
-def test_light_objects_on_dark_grey_are_not_to_be_inverted(tmp_path):
+def test_light_objects_on_dark_grey_are_not_to_be_inverted(tmp_path: Path) -> None:
     x = np.full((4, 8, 8), 0.1)
     x[:, 3:5, 2:6] = np.linspace(0.5, 1, 4)
     np.savez(tmp_path / "d.npz", x=x, y=[0, 1, 0, 1])
@@ -96,7 +97,7 @@ def test_light_objects_on_dark_grey_are_not_to_be_inverted(tmp_path):
     assert note.endswith("is about 0.10, and what lies outside an image counts as 0: bring the background to 0.")
 
 
-def test_pixels_beyond_the_range_of_pixels_are_noted_and_not_inverted(tmp_path):
+def test_pixels_beyond_the_range_of_pixels_are_noted_and_not_inverted(tmp_path: Path) -> None:
     x = np.zeros((6, 5, 5))
     x[:, 2, 2] = 2.5e6
     np.savez(tmp_path / "d.npz", x=x, y=np.arange(6) % 2)
@@ -122,13 +123,13 @@ def test_pixels_beyond_the_range_of_pixels_are_noted_and_not_inverted(tmp_path):
         ({"x": np.zeros((0, 1)), "y": np.zeros(0)}, "no inputs"),
     ],
 )
-def test_bad_arrays(tmp_path, arrays, sentence):
+def test_bad_arrays(tmp_path: Path, arrays: dict[str, np.ndarray], sentence: str) -> None:
     np.savez(tmp_path / "d.npz", **arrays)
     with pytest.raises(DatasetError, match=sentence):
         load(tmp_path / "d.npz")
 
 
-def test_nothing_is_unpickled(tmp_path):
+def test_nothing_is_unpickled(tmp_path: Path) -> None:
     np.save(tmp_path / "x.npy", np.array([{"a": 1}], dtype=object), allow_pickle=True)
     np.save(tmp_path / "y.npy", np.zeros(1))
     with pytest.raises(DatasetError, match="Python objects"):
@@ -138,7 +139,7 @@ def test_nothing_is_unpickled(tmp_path):
         load(tmp_path / "d.npz")
 
 
-def test_names_and_what_is_none(tmp_path):
+def test_names_and_what_is_none(tmp_path: Path) -> None:
     digits = load("digits")
     assert digits.x.shape == (1347, 8, 8)
     assert digits.test.x.shape == (450, 8, 8)
@@ -150,7 +151,7 @@ def test_names_and_what_is_none(tmp_path):
         load(tmp_path / "d.pkl")
 
 
-def test_held_out_and_fewer_data(tmp_path):
+def test_held_out_and_fewer_data(tmp_path: Path) -> None:
     x, y = RNG.random((100, 2)), np.repeat([0, 1], [80, 20])
     np.savez(tmp_path / "d.npz", x=x, y=y)
     data = load(tmp_path / "d.npz", test_fraction=0.25, max_data=30)
@@ -177,16 +178,16 @@ def test_held_out_and_fewer_data(tmp_path):
         (np.zeros((4, 2)), "regression"),
     ],
 )
-def test_what_targets_look_like(y, task):
+def test_what_targets_look_like(y: np.ndarray, task: str) -> None:
     assert task_of(y) == task
 
 
-def test_so_many_rows_as_asked_for():
+def test_so_many_rows_as_asked_for() -> None:
     for count in (7, 100, 400, 801):
         assert len(load("digits", max_data=count).x) == count
 
 
-def test_a_text_file_with_the_name_of_arrays(tmp_path):
+def test_a_text_file_with_the_name_of_arrays(tmp_path: Path) -> None:
     (tmp_path / "t.npz").write_text("a,b\n1,2\n")
     with pytest.raises(DatasetError, match=r"is not a \.npz file of numbers or words: .*, or something else made it"):
         load(tmp_path / "t.npz")
@@ -196,12 +197,12 @@ def test_a_text_file_with_the_name_of_arrays(tmp_path):
         load(tmp_path / "o.npy", ReadOptions(targets=str(tmp_path / "y.npy")))
 
 
-def test_targets_that_are_true_or_false_are_not_words(tmp_path):
+def test_targets_that_are_true_or_false_are_not_words(tmp_path: Path) -> None:
     np.savez(tmp_path / "t.npz", x=np.arange(8.0)[:, None], y=np.arange(8) % 2 == 0)
     assert load(tmp_path / "t.npz").task_reason == "the targets are true and false"
 
 
-def test_rows_without_a_name_count_from_one(tmp_path):
+def test_rows_without_a_name_count_from_one(tmp_path: Path) -> None:
     np.save(tmp_path / "x.npy", np.zeros((3, 2)))
     np.savez(tmp_path / "x.npz", x=np.zeros((3, 2)))
     (tmp_path / "x.csv").write_text("a,b\n0,0\n0,0\n0,0\n")
@@ -209,7 +210,7 @@ def test_rows_without_a_name_count_from_one(tmp_path):
         assert load_inputs(tmp_path / f"x{suffix}", ReadOptions()).rows == ["1", "2", "3"]
 
 
-def test_the_folder_one_is_in_has_a_name(tmp_path, monkeypatch):
+def test_the_folder_one_is_in_has_a_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     np.save(tmp_path / "x.npy", RNG.random((6, 3)))
     np.save(tmp_path / "y.npy", RNG.random(6))
     monkeypatch.chdir(tmp_path)

@@ -27,7 +27,7 @@ def displacements(orbit: LocalDeformation, size: tuple[int, int], samples: int =
 
 @pytest.mark.parametrize("size", SIZES, ids=str)
 @pytest.mark.parametrize("smoothness", [3, 6, 12])
-def test_unit_amplitude_is_one_pixel_of_root_mean_square_displacement(size, smoothness):
+def test_unit_amplitude_is_one_pixel_of_root_mean_square_displacement(size: tuple[int, int], smoothness: int) -> None:
     field = displacements(LocalDeformation(1.0, smoothness), size)
     squares = field.square().sum(1)  # squared lengths
     assert squares.mean().sqrt() == pytest.approx(1.0, abs=0.02)
@@ -36,7 +36,7 @@ def test_unit_amplitude_is_one_pixel_of_root_mean_square_displacement(size, smoo
     assert squares.mean(0).sqrt().max() < 1.06
 
 
-def test_amplitude_is_exact_by_construction():
+def test_amplitude_is_exact_by_construction() -> None:
     for smoothness in (2.0, 6.0):
         orbit = LocalDeformation(1.7, smoothness)
         orbit.field.log_smoothness.data += 0.3  # whatever was learned
@@ -47,7 +47,7 @@ def test_amplitude_is_exact_by_construction():
 
 @pytest.mark.parametrize("size", [(28, 28), (20, 33)], ids=str)
 @pytest.mark.parametrize("smoothness", [3.0, 6.0, 9.0])
-def test_measured_autocorrelation_matches_the_smoothness(size, smoothness):
+def test_measured_autocorrelation_matches_the_smoothness(size: tuple[int, int], smoothness: float) -> None:
     field = displacements(LocalDeformation(1.0, smoothness), size)
     centre = size[0] // 2
     for lag in range(1, min(14, int(2 * smoothness) + 1)):
@@ -59,7 +59,7 @@ def test_measured_autocorrelation_matches_the_smoothness(size, smoothness):
             assert along_y == pytest.approx(expected, abs=0.09)
 
 
-def test_the_learned_smoothness_is_the_one_that_is_measured():
+def test_the_learned_smoothness_is_the_one_that_is_measured() -> None:
     orbit = LocalDeformation(1.0, 5.0)
     orbit.field.log_smoothness.data.fill_(torch.tensor(8.0).log())
     assert orbit.describe()["smoothness"] == pytest.approx(8.0)
@@ -68,14 +68,14 @@ def test_the_learned_smoothness_is_the_one_that_is_measured():
     assert measured == pytest.approx(exp(-0.5), abs=0.05)
 
 
-def test_both_displacements_are_independent_and_gaussian():
+def test_both_displacements_are_independent_and_gaussian() -> None:
     field = displacements(LocalDeformation(), (12, 12))
     assert abs(torch.corrcoef(field[:, :, 6, 6].T)[0, 1]) < 4 / 4000**0.5
     z = field[:, 0, 3, 7] / field[:, 0, 3, 7].std()
     assert z.pow(4).mean() == pytest.approx(3.0, abs=0.35)
 
 
-def test_a_field_at_moved_points_is_that_of_its_fourier_series():
+def test_a_field_at_moved_points_is_that_of_its_fourier_series() -> None:
     """Straight between the pixels, the error is an eighth of the second derivative: in most draws below 4 (3^1/2 / 6^2) / 8."""
     orbit, size = LocalDeformation(1.0, 6.0), (18, 14)
     u = torch.rand(2, 3, orbit.draws_for(torch.Size(size)), generator=torch.Generator().manual_seed(0))
@@ -89,7 +89,7 @@ def test_a_field_at_moved_points_is_that_of_its_fourier_series():
         torch.testing.assert_close(got[..., :-1, :-1], expected[..., :-1, :-1], rtol=0, atol=0.03)
 
 
-def test_few_draws_and_the_leading_ones_matter_most():
+def test_few_draws_and_the_leading_ones_matter_most() -> None:
     orbit = LocalDeformation()
     assert orbit.draws_for(torch.Size((28, 28))) == 50
     assert orbit.draws_for(torch.Size((3, 28, 28))) == 50
@@ -98,33 +98,33 @@ def test_few_draws_and_the_leading_ones_matter_most():
     assert LocalDeformation(smoothness=12).draws_for(torch.Size((28, 28))) < 30
 
 
-def test_the_sign_of_the_amplitude_does_not_matter():
+def test_the_sign_of_the_amplitude_does_not_matter() -> None:
     orbit = LocalDeformation(2.0)
     orbit.field.amplitude.data *= -1
     assert orbit.describe()["amplitude"] == pytest.approx(2.0)
     assert (orbit.field.deviations((8, 8)) > 0).all()
 
 
-def test_far_waves_do_not_make_nan():
+def test_far_waves_do_not_make_nan() -> None:
     orbit = LocalDeformation(1.0, 5.0)
     orbit.field.log_smoothness.data.fill_(5.0)  # 148 px: the spectrum underflows
     orbit.sample(torch.rand(2, 28, 28), 4).points.sum().backward()
     assert all(p.grad.isfinite().all() for p in orbit.parameters())
 
 
-def test_small_images_still_have_a_wave_along_each_axis():
+def test_small_images_still_have_a_wave_along_each_axis() -> None:
     orbit = LocalDeformation(1.0, 20.0)
     assert orbit.draws_for(torch.Size((4, 4))) >= 10
     orbit.sample(torch.rand(3, 4, 4), 8).points.square().sum().backward()
     assert orbit.field.log_smoothness.grad.abs() > 0
 
 
-def test_frozen_by_name():
+def test_frozen_by_name() -> None:
     orbit = LocalDeformation(frozen=("smoothness",))
     assert [name for name, p in orbit.named_parameters() if p.requires_grad] == ["field.amplitude"]
 
 
-def test_describes_itself_as_a_whole():
+def test_describes_itself_as_a_whole() -> None:
     text = str((Affine() * LocalDeformation(1.5, 7)).describe())
     assert text.splitlines()[0] == "Affine * LocalDeformation"
     assert text.splitlines()[-2].split() == ["amplitude", "1.5", "px"]
@@ -141,6 +141,6 @@ def test_describes_itself_as_a_whole():
         ({"frozen": ("width",)}, "no parameter 'width'"),
     ],
 )
-def test_bad_input_in_one_sentence(arguments, message):
+def test_bad_input_in_one_sentence(arguments: dict[str, tuple[str] | float], message: str) -> None:
     with pytest.raises(ValueError, match=message):
         LocalDeformation(**arguments)

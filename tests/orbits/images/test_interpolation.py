@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 import torch
 
-from orbitgp.orbits import Affine, LocalDeformation, Rotation
+from orbitgp.orbits import Affine, LocalDeformation, Orbit, Rotation
 from orbitgp.orbits.images.warps import Points
 
 SHAPES = [(28, 28), (7, 12), (3, 9, 5), (1, 6, 6), (1, 1), (2, 1, 4)]
@@ -16,7 +18,7 @@ WARPS = {
 }
 
 
-def by_hand(warp, x, u):
+def by_hand(warp: Orbit, x: torch.Tensor, u: Any) -> torch.Tensor:
     """Each output pixel as the weighted sum of the four input pixels around its point; there are none outside of the image."""
     height, width = x.shape[-2:]
     p = warp.points(Points.pixels((height, width), x.dtype, x.device), u[:, :, None, None])
@@ -30,7 +32,7 @@ def by_hand(warp, x, u):
 
 @pytest.mark.parametrize("shape", SHAPES)
 @pytest.mark.parametrize("name", WARPS)
-def test_values_and_gradients_by_hand(name, shape):
+def test_values_and_gradients_by_hand(name: str, shape: tuple[int, ...]) -> None:
     torch.manual_seed(0)
     warp, dtype = WARPS[name]().double(), torch.float64
     x = torch.rand(5, *shape, dtype=dtype, requires_grad=True)
@@ -47,7 +49,7 @@ def test_values_and_gradients_by_hand(name, shape):
     torch.testing.assert_close(single.double(), truth, rtol=0, atol=2e-4)
 
 
-def test_the_same_without_gradients():
+def test_the_same_without_gradients() -> None:
     warp, x, u = Affine(), torch.rand(3, 2, 8, 8), torch.rand(3, 4, 6)
     with torch.no_grad():
         plain = warp.transform(x, u)
@@ -58,7 +60,7 @@ def test_the_same_without_gradients():
 
 
 @pytest.mark.parametrize("name", WARPS)
-def test_draws_that_all_images_share(name):
+def test_draws_that_all_images_share(name: str) -> None:
     warp, x = WARPS[name](), torch.rand(7, 2, 8, 8)
     u = torch.rand(3, warp.draws_for(x.shape[1:]))
     with torch.no_grad():
@@ -71,19 +73,19 @@ def test_draws_that_all_images_share(name):
     torch.testing.assert_close(found, truth, rtol=1e-3, atol=1e-3)
 
 
-def test_zero_far_away():
+def test_zero_far_away() -> None:
     warp = Affine(None, None, None, None, (1e6, 2e6), (-3e9, 1e6), frozen=("shift_x",))
     assert not warp.transform(torch.ones(2, 5, 5), torch.rand(2, 3, 2)).any()
 
 
 @pytest.mark.parametrize("bad", [float("nan"), float("inf")])
-def test_points_that_are_no_numbers_do_not_crash(bad):
+def test_points_that_are_no_numbers_do_not_crash(bad: float) -> None:
     warp = Rotation(30)
     with torch.no_grad():
         warp.angle.fill_(bad)
     assert warp.transform(torch.rand(2, 5, 5), torch.rand(2, 3, 1)).shape == (2, 3, 5, 5)
 
 
-def test_no_rows_and_no_samples():
+def test_no_rows_and_no_samples() -> None:
     assert Rotation().transform(torch.rand(0, 5, 5), torch.rand(0, 3, 1)).shape == (0, 3, 5, 5)
     assert Rotation().transform(torch.rand(2, 5, 5), torch.rand(2, 0, 1)).shape == (2, 0, 5, 5)

@@ -47,7 +47,7 @@ def apply(orbit: Orbit, x: torch.Tensor) -> torch.Tensor:
 
 @pytest.mark.parametrize("shape", SHAPES, ids=str)
 @pytest.mark.parametrize("name", WARPS)
-def test_identity_is_exact(name, shape):
+def test_identity_is_exact(name: str, shape: tuple[int, ...]) -> None:
     warp, x = WARPS[name](), torch.randn(4, *shape)
     xa = warp.transform(x, centre(warp, 4, 3, x.shape[1:]))
     assert xa.shape == (4, 3, *shape)
@@ -56,7 +56,7 @@ def test_identity_is_exact(name, shape):
 
 @pytest.mark.parametrize("shape", SHAPES, ids=str)
 @pytest.mark.parametrize("name", WARPS)
-def test_samples_and_gradients_are_finite_on_images_that_touch_the_border(name, shape):
+def test_samples_and_gradients_are_finite_on_images_that_touch_the_border(name: str, shape: tuple[int, ...]) -> None:
     warp, x = WARPS[name](), torch.ones(3, *shape)
     samples = warp.sample(x, 8, num_groups=2)
     assert samples.points.shape == (3, 2, 4, *shape)
@@ -67,7 +67,7 @@ def test_samples_and_gradients_are_finite_on_images_that_touch_the_border(name, 
     assert all(p.grad is not None and p.grad.isfinite().all() for p in warp.parameters())
 
 
-def test_bilinear_interpolation_by_hand():
+def test_bilinear_interpolation_by_hand() -> None:
     x = torch.rand(1, 5, 6)
     got = apply(shift(0.25, -0.5), x)[0]
     # 0.25 to the right: a quarter of the left neighbour; half a pixel up: the mean with the one below.
@@ -76,7 +76,7 @@ def test_bilinear_interpolation_by_hand():
     torch.testing.assert_close(got, want)
 
 
-def test_channels_move_alike():
+def test_channels_move_alike() -> None:
     x = torch.rand(3, 4, 9, 7)
     warp = Affine() * LocalDeformation()
     u = torch.rand(3, 5, warp.draws_for(x.shape[1:]))
@@ -85,14 +85,14 @@ def test_channels_move_alike():
         torch.testing.assert_close(together[:, :, channel], warp.transform(x[:, channel], u))
 
 
-def test_rows_do_not_see_each_other():
+def test_rows_do_not_see_each_other() -> None:
     x, warp = torch.rand(5, 8, 8), Affine()
     u = torch.rand(5, 4, 6)
     torch.testing.assert_close(warp.transform(x, u)[2:3], warp.transform(x[2:3], u[2:3]))
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
-def test_composition_is_one_interpolation(monkeypatch, dtype):
+def test_composition_is_one_interpolation(monkeypatch: pytest.MonkeyPatch, dtype: torch.dtype) -> None:
     calls, grid_sample = [], F.grid_sample
     monkeypatch.setattr(F, "grid_sample", lambda *args, **kwargs: calls.append(args) or grid_sample(*args, **kwargs))
     warp = Rotation() * Scale() * Affine() * LocalDeformation()
@@ -104,7 +104,7 @@ def test_composition_is_one_interpolation(monkeypatch, dtype):
     assert len(calls) == 2
 
 
-def test_composition_nests_flat():
+def test_composition_nests_flat() -> None:
     left, right = (Rotation() * Scale()) * Shear(), Rotation() * (Scale() * Shear())
     assert [type(part) for part in left.parts] == [type(part) for part in right.parts] == [Rotation, Scale, Shear]
 
@@ -118,12 +118,12 @@ def test_composition_nests_flat():
         (shift(1, -2), shift(-3, 1)),
     ],
 )
-def test_composition_equals_one_after_the_other_where_both_are_exact(a, b):
+def test_composition_equals_one_after_the_other_where_both_are_exact(a: Warp, b: Warp) -> None:
     x = F.pad(torch.rand(3, 5, 5, dtype=torch.float64), (5, 5, 5, 5))
     torch.testing.assert_close(apply(a * b, x), apply(b, apply(a, x)), rtol=0, atol=1e-6)
 
 
-def test_the_first_factor_acts_first():
+def test_the_first_factor_acts_first() -> None:
     x = torch.zeros(1, 11, 11)
     x[0, 5, 5] = 1.0  # the centre
     moved_then_turned = apply(shift(3, 0) * turn(90), x)[0]
@@ -132,7 +132,7 @@ def test_the_first_factor_acts_first():
     assert turned_then_moved[5, 8] > 0.999  # the turn leaves the centre, then to the right
 
 
-def test_deformation_first_is_evaluated_where_the_later_warp_looks():
+def test_deformation_first_is_evaluated_where_the_later_warp_looks() -> None:
     x = F.pad(torch.rand(2, 10, 10), (9, 9, 9, 9))
     deform, move = LocalDeformation(0.8, 4), shift(3, -2)
     u = torch.rand(2, 4, deform.draws_for(x.shape[1:]))
@@ -142,7 +142,7 @@ def test_deformation_first_is_evaluated_where_the_later_warp_looks():
     torch.testing.assert_close((deform * move).transform(x, both), explicit, rtol=0, atol=1e-5)
 
 
-def test_composed_parameters_are_learned_jointly_and_any_part_can_be_frozen():
+def test_composed_parameters_are_learned_jointly_and_any_part_can_be_frozen() -> None:
     x = torch.rand(4, 12, 12)
     warp = Affine(frozen=("shear",)) * LocalDeformation().requires_grad_(False) * Rotation()
     warp.sample(x, 8).points.square().sum().backward()
@@ -152,19 +152,19 @@ def test_composed_parameters_are_learned_jointly_and_any_part_can_be_frozen():
     assert not any("shear" in name or "parts.1" in name for name in learned)
 
 
-def test_prediction_draws_are_the_same_for_every_row():
+def test_prediction_draws_are_the_same_for_every_row() -> None:
     x = torch.rand(1, 8, 8).expand(5, 8, 8)
     points = (Affine() * LocalDeformation()).shared_samples(x, 16).points
     assert torch.equal(points[:1].expand_as(points), points)
 
 
-def test_images_only():
+def test_images_only() -> None:
     for warp in (Rotation(), Affine() * Rotation(), LocalDeformation(), Affine() * LocalDeformation()):
         with pytest.raises(ValueError, match=r"acts on images .* shape \(64,\): set image_shape"):
             warp.sample(torch.rand(2, 64), 4)
 
 
-def test_a_warp_without_points_says_so():
+def test_a_warp_without_points_says_so() -> None:
     with pytest.raises(NotImplementedError, match="must define points"):
         Warp().transform(torch.rand(1, 4, 4), torch.rand(1, 1, 0))
 

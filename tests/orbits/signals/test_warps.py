@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from typing import Any
+
 import numpy as np
 import pytest
 import torch
@@ -50,7 +53,7 @@ def sampled(orbit: Orbit, x: torch.Tensor, samples: int = 5, seed: int = 0) -> t
 
 @pytest.mark.parametrize("shape", [(13,), (2, 10)], ids=str)
 @pytest.mark.parametrize("name", ORBITS)
-def test_gradcheck(name, shape):
+def test_gradcheck(name: str, shape: tuple[int, ...]) -> None:
     orbit = ORBITS[name]().double()
     torch.manual_seed(0)
     x = torch.rand(2, *shape, dtype=torch.float64, requires_grad=True)
@@ -64,7 +67,7 @@ def test_gradcheck(name, shape):
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64], ids=str)
 @pytest.mark.parametrize("name", ORBITS)
-def test_shapes_and_precision(name, dtype):
+def test_shapes_and_precision(name: str, dtype: torch.dtype) -> None:
     for shape in ((13,), (3, 10)):
         orbit = ORBITS[name]().to(dtype)
         found = sampled(orbit, torch.rand(2, *shape, dtype=dtype))
@@ -73,7 +76,7 @@ def test_shapes_and_precision(name, dtype):
         assert found.dtype == dtype
 
 
-def test_fixed_one_sided_ranges_are_rebuilt():
+def test_fixed_one_sided_ranges_are_rebuilt() -> None:
     for orbit in (Smoothing(2.0, learn=False), TimeShift((1.0, 3.0), learn=False)):
         tensors: dict[str, torch.Tensor] = {}
         again = unpack(pack(orbit, tensors, "orbit"), tensors, "orbit", None)
@@ -84,7 +87,7 @@ BORDERS = {"zero": "constant", "edge": "edge", "reflect": "reflect", "circular":
 
 
 @pytest.mark.parametrize("border", BORDERS)
-def test_borders_are_those_of_numpy(border):
+def test_borders_are_those_of_numpy(border: str) -> None:
     x = torch.arange(1.0, 8.0, dtype=torch.float64)
     padded = np.pad(x.numpy(), 5, mode=BORDERS[border])
     for shift in (-5, -2, 0, 3, 5):
@@ -95,14 +98,14 @@ def test_borders_are_those_of_numpy(border):
             np.testing.assert_allclose(found[0, 0], padded[5 - shift : 12 - shift], atol=1e-5)
 
 
-def test_a_shift_of_zero_is_exact_in_both_precisions():
+def test_a_shift_of_zero_is_exact_in_both_precisions() -> None:
     for dtype in (torch.float32, torch.float64):
         x = torch.rand(3, 427, dtype=dtype)
         for orbit in (TimeShift((0, 0), learn=False), TimeScale((1, 1), interpolation="cubic", learn=False)):
             assert torch.equal(orbit.to(dtype).transform(x, torch.full((3, 1, 1), 0.3, dtype=dtype))[:, 0], x)
 
 
-def test_linear_and_cubic_between_samples():
+def test_linear_and_cubic_between_samples() -> None:
     """Against numpy's interpolation, and against scipy's Hermite spline with central differences for slopes (Keys)."""
     x = np.random.default_rng(0).normal(size=20)
     at = np.linspace(2.0, 16.9, 57)
@@ -112,7 +115,7 @@ def test_linear_and_cubic_between_samples():
     np.testing.assert_allclose(cubic, CubicHermiteSpline(np.arange(20), x, np.gradient(x))(at), atol=1e-12)
 
 
-def test_cubic_keeps_the_height_of_a_peak():
+def test_cubic_keeps_the_height_of_a_peak() -> None:
     t = torch.arange(41, dtype=torch.float64)
     peak = torch.exp(-0.5 * ((t - 20) / 1.5) ** 2)[None]
     heights = {
@@ -124,7 +127,7 @@ def test_cubic_keeps_the_height_of_a_peak():
     assert heights["linear"] < expected - 0.04
 
 
-def test_signs():
+def test_signs() -> None:
     x = torch.zeros(1, 11).index_fill(1, torch.tensor([5]), 1.0)
     later = TimeShift((2, 2), learn=False).transform(x, torch.full((1, 1, 1), 0.5))
     assert later[0, 0].argmax() == 7
@@ -135,7 +138,7 @@ def test_signs():
 
 @pytest.mark.parametrize(("amplitude", "smoothness"), [(0.5, 10), (2, 20), (5, 5), (60, 4)])
 @pytest.mark.parametrize("length", [2, 24, 251])
-def test_warps_increase_for_every_draw(amplitude, smoothness, length):
+def test_warps_increase_for_every_draw(amplitude: float, smoothness: int, length: int) -> None:
     """Also where the displacement is many times steeper than time, and after a shift, where times lie between the samples."""
     warp = TimeWarp(amplitude, smoothness, border="reflect").double()
     generator = torch.Generator().manual_seed(0)
@@ -156,7 +159,7 @@ def test_warps_increase_for_every_draw(amplitude, smoothness, length):
         assert ((t + d).diff(dim=-1) < 0).any()
 
 
-def test_displacement_has_the_amplitude_and_the_smoothness():
+def test_displacement_has_the_amplitude_and_the_smoothness() -> None:
     """The covariance of small displacements is amplitude^2 exp(-r^2 / (2 smoothness^2)), and their mean is zero."""
     warp = TimeWarp(0.5, 12.0).double()
     length = 100
@@ -170,7 +173,7 @@ def test_displacement_has_the_amplitude_and_the_smoothness():
     assert (d.mean(0).abs() < 4 * d.std(0) / len(d) ** 0.5).all()
 
 
-def test_composed_warps_interpolate_once():
+def test_composed_warps_interpolate_once() -> None:
     """A shift and the shift back are the signal itself; one after the other, two interpolations would smooth it."""
     x = torch.rand(1, 30, dtype=torch.float64)
     there, back = (TimeShift((s, s), border="circular", learn=False) for s in (2.5, -2.5))
@@ -182,7 +185,7 @@ def test_composed_warps_interpolate_once():
     assert not torch.allclose(apart.transform(x, u)[:, 0], x, atol=1e-2)
 
 
-def test_the_order_of_warps():
+def test_the_order_of_warps() -> None:
     """a * b: a acts first. A shift by 4, then a stretch by 2 moves a pulse at the centre by 8."""
     x = torch.zeros(1, 41, dtype=torch.float64).index_fill(1, torch.tensor([20]), 1.0)
     shift, scale = TimeShift((4, 4), learn=False), TimeScale((2.0, 2.0), learn=False)
@@ -191,12 +194,12 @@ def test_the_order_of_warps():
     assert (scale * shift).transform(x, u)[0, 0].argmax() == 24
 
 
-def test_warps_with_other_borders_do_not_merge():
+def test_warps_with_other_borders_do_not_merge() -> None:
     assert isinstance(TimeShift() * TimeScale(border="zero"), Composition)
     assert isinstance(TimeShift() * TimeScale() * Gain(), Composition)
 
 
-def test_smoothing_is_a_gaussian_filter():
+def test_smoothing_is_a_gaussian_filter() -> None:
     x = torch.rand(1, 60, dtype=torch.float64)
     orbit = Smoothing(3.0, learn=False).double()
     for part in (0.5, 0.8):
@@ -206,7 +209,7 @@ def test_smoothing_is_a_gaussian_filter():
     assert torch.allclose(orbit.transform(x, torch.full((1, 1, 1), 1e-12, dtype=torch.float64))[0, 0], x[0])
 
 
-def test_baseline_has_its_amplitude():
+def test_baseline_has_its_amplitude() -> None:
     orbit = Baseline(0.3, degree=3).double()
     drift = sampled(orbit, torch.zeros(1, 2, 400, dtype=torch.float64), samples=20000)[0]
     assert abs(drift.square().mean().sqrt() - 0.3) < 0.005
@@ -215,7 +218,7 @@ def test_baseline_has_its_amplitude():
     assert torch.allclose(fitted, drift[:5, 0])
 
 
-def test_finite_orbits():
+def test_finite_orbits() -> None:
     x = torch.arange(6.0).reshape(1, 2, 3)
     assert torch.equal(Reversal().elements(x)[0, 1], torch.tensor([[2.0, 1, 0], [5, 4, 3]]))
     swapped = ChannelPermutation([[1, 0]], close=True)
@@ -225,7 +228,7 @@ def test_finite_orbits():
         swapped.check(torch.Size([3, 5]))
 
 
-def test_lengths_are_in_the_unit_of_the_axis():
+def test_lengths_are_in_the_unit_of_the_axis() -> None:
     """A shift of 0.05 s at 0.01 s a sample is one of five samples."""
     seconds, samples = TimeShift(0.05, interval=0.01, unit="s"), TimeShift(5)
     x = torch.rand(2, 20)
@@ -238,7 +241,7 @@ def test_lengths_are_in_the_unit_of_the_axis():
     assert TimeShift(interval=0.5, unit="s").describe()["shift"] == pytest.approx((-1.0, 1.0))
 
 
-def test_intervals_reach_all_factors_that_have_lengths():
+def test_intervals_reach_all_factors_that_have_lengths() -> None:
     text = with_axis("timeshift*gain(1.2)*timewarp(0.04, interval=0.02)", 0.01, "s")
     assert text == ("timeshift(interval=0.01, unit='s')*gain(1.2)*timewarp(0.04, interval=0.02, unit='s')")
     assert str(make_orbit(text, (30,)).describe().quantities["shift"]) == "±0.020 s"
@@ -262,12 +265,12 @@ def test_intervals_reach_all_factors_that_have_lengths():
         (lambda: TimeWarp().check(torch.Size([1])), r"TimeWarp needs signals of two samples or more.* shape \(1,\)"),
     ],
 )
-def test_bad_arguments(make, message):
+def test_bad_arguments(make: Callable[..., Any], message: str) -> None:
     with pytest.raises(ValueError, match=message):
         make()
 
 
-def test_widths_that_pass_through_zero_mirror():
+def test_widths_that_pass_through_zero_mirror() -> None:
     """A negative half-width is the same range: training may cross zero."""
     orbit = Smoothing(2.0)
     before = orbit.describe()

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import re
 from html import escape
+from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -32,7 +34,7 @@ def test_an_orbit_says_its_ranges() -> None:
     assert "<td>degrees</td><td>±30°</td>" in Rotation(30)._repr_html_()
 
 
-def test_a_plan_chooses_no_inducing_points(monkeypatch) -> None:
+def test_a_plan_chooses_no_inducing_points(monkeypatch: pytest.MonkeyPatch) -> None:
     """Of photographs in their own size that alone takes minutes."""
     monkeypatch.delattr(inducing_points, "_pivots")
     model = InvariantGPRegressor("swap(0, 1)", inference="sparse", num_inducing=10, random_state=0)
@@ -41,7 +43,7 @@ def test_a_plan_chooses_no_inducing_points(monkeypatch) -> None:
         model.fit(X, Y)
 
 
-def test_a_summary(model, tmp_path) -> None:
+def test_a_summary(model: Any, tmp_path: Path) -> None:
     text = model.summary()
     assert text.startswith("Learned exchanges of coordinates; not compared with no invariance.")
     assert str(model.evidence_) in text
@@ -60,7 +62,7 @@ def test_a_few_steps_are_no_result() -> None:
 
 
 @pytest.mark.slow
-def test_a_notebook_shows_what_was_learned(model) -> None:
+def test_a_notebook_shows_what_was_learned(model: Any) -> None:
     shown = model._repr_mimebundle_()["text/html"]
     assert "exchanges of coordinates" in shown
     assert "data:image/png;base64," in shown
@@ -73,7 +75,7 @@ def test_a_notebook_shows_what_was_learned(model) -> None:
 
 
 @pytest.mark.slow
-def test_a_report_from_python(model, tmp_path) -> None:
+def test_a_report_from_python(model: Any, tmp_path: Path) -> None:
     model.report(tmp_path / "page.html", title="sums", test=(X[:5], Y[:5]), plain=model.evidence_.value - 40)
     text = (tmp_path / "page.html").read_text()
     assert "Insensitive to exchanges of coordinates." in text

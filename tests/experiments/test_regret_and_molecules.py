@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import time
+from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -13,7 +15,7 @@ from experiments import molecules, regret
 pytestmark = pytest.mark.usefixtures("double")
 
 
-def test_functions_have_the_symmetry_of_their_task():
+def test_functions_have_the_symmetry_of_their_task() -> None:
     x = torch.rand(20, 3)
     for name, order, holds in (
         ("cyclic, 3-D", [1, 2, 0], True),
@@ -25,7 +27,7 @@ def test_functions_have_the_symmetry_of_their_task():
         assert float(f(x).max()) <= most
 
 
-def test_a_false_symmetry_is_refuted_by_few_observations_and_a_true_one_is_kept():
+def test_a_false_symmetry_is_refuted_by_few_observations_and_a_true_one_is_kept() -> None:
     for name, kept in (("false, 3-D", "none"), ("cyclic, 3-D", "cyclic(3)")):
         task = regret.TASKS[name]
         f, _ = regret.function(task, seed=1)
@@ -35,7 +37,7 @@ def test_a_false_symmetry_is_refuted_by_few_observations_and_a_true_one_is_kept(
 
 @pytest.mark.slow
 @pytest.mark.parametrize("method", regret.TASKS["almost, 3-D"].methods)
-def test_every_method_takes_steps(method):
+def test_every_method_takes_steps(method: Any) -> None:
     found = regret.run(regret.Job("almost, 3-D", method, 0, 2, time.time() + 600))
     assert found is not None
     assert len(found["regrets"]) == 2
@@ -44,7 +46,7 @@ def test_every_method_takes_steps(method):
 
 
 @pytest.mark.slow
-def test_molecules_are_learned(tmp_path, monkeypatch):
+def test_molecules_are_learned(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     rng = np.random.default_rng(0)
     numbers, positions = rng.choice([0, 1, 6], (40, 4)), 2 * rng.normal(size=(40, 4, 3))
     np.savez(tmp_path / "qm7.npz", numbers=numbers, positions=positions, energy=numbers.sum(1) + 0.1 * rng.normal(size=40))

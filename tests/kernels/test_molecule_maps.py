@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import math
+from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -38,7 +40,7 @@ def covariance(a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
     return kernel(a.flatten(1), b.flatten(1)).to_dense()
 
 
-def test_features_are_those_of_the_definition():
+def test_features_are_those_of_the_definition() -> None:
     shells, reach, width, power, apart = 6, 4.0, 0.1, 1.5, 3.0
     found = Surroundings(ELEMENTS, shells, reach, width, power, apart)(x := molecules())
     radii = [0.7 * (reach / 0.7) ** (k / (shells - 1)) for k in range(shells)]
@@ -59,21 +61,21 @@ def test_features_are_those_of_the_definition():
 
 
 @pytest.mark.parametrize("seed", range(4))
-def test_kernel_does_not_notice_motions_of_space_and_the_order_of_atoms(seed):
+def test_kernel_does_not_notice_motions_of_space_and_the_order_of_atoms(seed: Any) -> None:
     x = molecules(seed=seed)
     torch.testing.assert_close(covariance(moved(x, seed), x), covariance(x, x), rtol=1e-9, atol=1e-12)
     stretched = torch.cat([x[..., :1], 1.02 * x[..., 1:]], -1)
     assert (covariance(stretched, x) - covariance(x, x)).abs().max() > 1e-4
 
 
-def test_rows_without_an_atom_change_a_sum_by_a_constant_alone():
+def test_rows_without_an_atom_change_a_sum_by_a_constant_alone() -> None:
     x = molecules()
     other = x.clone()
     other[:, -1, 1:] += 7.0
     torch.testing.assert_close(covariance(other, x), covariance(x, x))
 
 
-def test_gradients_in_places_and_constants():
+def test_gradients_in_places_and_constants() -> None:
     feature_map, x = Surroundings(ELEMENTS, shells=5).double(), molecules(2)
     feature_map.requires_grad_(True)
     charges, places = x[..., :1], x[..., 1:].clone().requires_grad_()
@@ -81,7 +83,7 @@ def test_gradients_in_places_and_constants():
     assert torch.autograd.gradcheck(lambda places, *_: feature_map(torch.cat([charges, places], -1)), inputs)
 
 
-def test_atoms_each_in_turn():
+def test_atoms_each_in_turn() -> None:
     x = molecules(2)
     elements = Atoms(5).elements(x)
     for a in range(5):
@@ -102,7 +104,7 @@ def test_atoms_each_in_turn():
         (lambda: Surroundings((1, 6))(molecules()), "charge 8, which is not among elements"),
     ],
 )
-def test_what_cannot_be_meant(call, message):
+def test_what_cannot_be_meant(call: Any, message: Any) -> None:
     with pytest.raises(ValueError, match=message):
         call()
 
@@ -114,7 +116,7 @@ def energies(x: torch.Tensor) -> np.ndarray:
 
 
 @pytest.mark.slow
-def test_energies_are_learned_saved_and_do_not_notice_motions(tmp_path):
+def test_energies_are_learned_saved_and_do_not_notice_motions(tmp_path: Path) -> None:
     x = molecules(90)
     y = energies(x)
     model = InvariantGPRegressor(

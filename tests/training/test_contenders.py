@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 import pytest
@@ -39,7 +40,7 @@ def reach_of(vector: np.ndarray) -> float:
     return float(vector[LEARNED.is_reach][0])
 
 
-def survivors(evidence: Evidence, reaches: list[float], fresh: dict[float, float] | None = None, sees_all: bool = True):
+def survivors(evidence: Evidence, reaches: list[float], fresh: dict[float, float] | None = None, sees_all: bool = True) -> Any:
     """The reaches that climb on, if optima lie at these; ``fresh`` is the evidence on fresh draws where that differs."""
     optima = [Optimum(evidence(r), vector(r), None, (fresh or {}).get(r, evidence(r))) for r in reaches]
     found = contenders(optima, sees_all, LEARNED, lambda vector: evidence(reach_of(vector)))
@@ -52,13 +53,13 @@ def hills(**heights: float) -> Evidence:
     return lambda reach: max(height - 100 * (reach - top) ** 2 for top, height in tops.items())
 
 
-def test_hills_that_may_still_win_go_on_and_the_highest_comes_first():
+def test_hills_that_may_still_win_go_on_and_the_highest_comes_first() -> None:
     little = 0.5 * DRAWS_MARGIN
     assert survivors(hills(at1=0.0, at3=little), [1.0, 3.0]) == [3.0, 1.0]
     assert survivors(hills(at1=0.0, at3=2 * DRAWS_MARGIN), [1.0, 3.0]) == [3.0]
 
 
-def test_orbits_of_one_reach_and_two_shapes_are_two_hills():
+def test_orbits_of_one_reach_and_two_shapes_are_two_hills() -> None:
     learned = learned_vector(LocalDeformation(1.0, 2.0))
     (reach,), (shape,) = np.flatnonzero(learned.is_reach), np.flatnonzero(learned.is_shape)
     here = learned.get()
@@ -70,44 +71,44 @@ def test_orbits_of_one_reach_and_two_shapes_are_two_hills():
     assert len(contenders(optima[:2], True, learned, lambda _: -100.0)) == 2
 
 
-def test_more_rows_may_change_more_than_more_draws():
+def test_more_rows_may_change_more_than_more_draws() -> None:
     evidence = hills(at1=0.0, at3=0.5 * (DRAWS_MARGIN + ROWS_MARGIN))
     assert survivors(evidence, [1.0, 3.0], sees_all=True) == [3.0]
     assert survivors(evidence, [1.0, 3.0], sees_all=False) == [3.0, 1.0]
 
 
-def test_fresh_draws_rank():
+def test_fresh_draws_rank() -> None:
     evidence = hills(at1=0.0, at3=50.0)
     assert survivors(evidence, [1.0, 3.0], fresh={1.0: 0.0, 3.0: -30.0})[0] == 1.0
 
 
-def test_the_more_fresh_draws_change_the_more_may_still_win():
+def test_the_more_fresh_draws_change_the_more_may_still_win() -> None:
     behind = 4 * DRAWS_MARGIN
     evidence = hills(at1=0.0, at3=behind)
     assert survivors(evidence, [1.0, 3.0]) == [3.0]
     assert survivors(evidence, [1.0, 3.0], fresh={1.0: -behind, 3.0: 0.0}) == [3.0, 1.0]
 
 
-def test_one_that_cannot_win_hides_none_that_may():
+def test_one_that_cannot_win_hides_none_that_may() -> None:
     """The last one lies behind another that is certain to lose, but fresh draws change it by more than it lies behind."""
     evidence = hills(at1=100.0, at3=95.0, at6=112.0)
     assert survivors(evidence, [1.0, 3.0, 6.0], fresh={6.0: 94.0}) == [1.0, 6.0]
 
 
-def test_a_climb_that_failed_does_not_go_on():
+def test_a_climb_that_failed_does_not_go_on() -> None:
     assert survivors(hills(at1=0.0, at3=5.0), [1.0, 3.0], fresh={3.0: -math.inf}) == [1.0]
 
 
-def test_points_of_one_flat_hill_are_one():
+def test_points_of_one_flat_hill_are_one() -> None:
     assert len(survivors(lambda reach: 0.0, [0.1, 0.9, 3.0])) == 1
     assert len(survivors(hills(at1=0.0, at2=0.0), [1.0, 2.0])) == 2
 
 
-def test_a_reach_and_its_negative_are_one_hill():
+def test_a_reach_and_its_negative_are_one_hill() -> None:
     assert len(survivors(lambda reach: -100 * (abs(reach) - 2) ** 2, [2.0, -2.0])) == 1
 
 
-def test_no_more_than_a_few_go_on_and_one_always_does():
+def test_no_more_than_a_few_go_on_and_one_always_does() -> None:
     reaches = [2.0**i for i in range(MOST_CONTENDERS + 2)]  # no one lies midway between two others
     evidence = hills(**{f"at{reach:g}": 1e-3 * reach for reach in reaches})
     assert survivors(evidence, reaches) == reaches[::-1][:MOST_CONTENDERS]
@@ -115,14 +116,14 @@ def test_no_more_than_a_few_go_on_and_one_always_does():
 
 
 class TestNeighbours:
-    def test_one_reach_is_made_wider_and_narrower(self):
+    def test_one_reach_is_made_wider_and_narrower(self) -> None:
         (narrow, wide), others = neighbours(Optimum(0.0, vector(2.0)), LEARNED)
         assert others == []
         assert reach_of(narrow) < 2.0 < reach_of(wide)
         for found in (narrow, wide):
             np.testing.assert_array_equal(found[~LEARNED.is_reach], vector(2.0)[~LEARNED.is_reach])
 
-    def test_kernel_and_likelihood_follow_to_where_a_quadratic_is_best(self):
+    def test_kernel_and_likelihood_follow_to_where_a_quadratic_is_best(self) -> None:
         generator = np.random.default_rng(0)
         root = generator.normal(size=(len(LEARNED.is_reach),) * 2)
         hessian, best = 50 * (root @ root.T + np.eye(len(root))), vector(2.0)
@@ -132,7 +133,7 @@ class TestNeighbours:
             np.testing.assert_allclose(slope[others], 0.0, atol=1e-9)
             assert abs(reach_of(found) - 2.0) > 0.5
 
-    def test_several_reaches_move_one_by_one_and_together(self):
+    def test_several_reaches_move_one_by_one_and_together(self) -> None:
         learned = learned_vector(Affine())
         here = np.ones(len(learned.is_reach))
         together, one_by_one = (
@@ -143,7 +144,7 @@ class TestNeighbours:
         assert one_by_one == [(i,) for i in reaches for _ in range(2)]
 
     @pytest.mark.parametrize("share", [0.9, -0.9, 1.1])
-    def test_everything_is_tried_where_a_reach_is_close_to_it(self, share):
+    def test_everything_is_tried_where_a_reach_is_close_to_it(self, share: float) -> None:
         learned = learned_vector(Rotation(170.0))
         (widest,) = learned.widest[learned.is_reach]
         assert math.isfinite(widest)

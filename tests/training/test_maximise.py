@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 import pytest
@@ -132,12 +133,12 @@ def test_an_optimum_comes_back_from_a_state() -> None:
             np.testing.assert_array_equal(again.inverse_hessian, optimum.inverse_hessian)
 
 
-def test_a_search_that_cannot_come_so_high_ends_early():
+def test_a_search_that_cannot_come_so_high_ends_early() -> None:
     """The best of this one is 3. It comes there where 3 is asked for; where 500 are, it soon gives up."""
     hessian, best = curved()
     seen = []
 
-    def counted(vector):
+    def counted(vector: Any) -> Any:
         seen.append(vector)
         return quadratic(hessian, best)(vector)
 

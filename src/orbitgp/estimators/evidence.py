@@ -13,6 +13,7 @@ from orbitgp.inference.dense_posterior import Posterior, missing_nats
 from orbitgp.inference.evidence import Evidence, measure_evidence
 from orbitgp.inference.exact import ExactGP
 from orbitgp.inference.rows import RowSource, on_disk
+from orbitgp.kernels.feature_maps import embeds_means
 from orbitgp.likelihoods.base import required
 from orbitgp.machine import free_memory
 from orbitgp.planning.cost import Workload, obstacle
@@ -46,6 +47,7 @@ def exact_evidence(climber: Ladder, solution: Posterior[Any]) -> Evidence:
         num_learned=climber.learn_rows,
         converged=climber.converged,
         shortfall=0.5 * (share - 1) * float(chi2.isf(0.01, count)) if count else 0.0,
+        embedded=embeds_means(climber.model.kernel),
     )
 
 

@@ -53,6 +53,7 @@ class Evidence:
         num_learned: the data that the parameters were learned from, where that may be fewer than ``num_data``.
         converged: whether training came to its end. Where not, better parameters may have more evidence than ``upper``.
         propagated: whether f was conditioned on by expectation propagation. The value is no bound, but lies below by ``slack``.
+        embedded: whether the kernel compares means over orbits (:class:`orbitgp.kernels.MeanEmbedding`).
         shortfall: nats that parameters learned from all data might have more. Those of n of N rows lack 1/2 (N/n - 1) times a
             chi-squared variable with a degree of freedom for each parameter; this is exceeded in one case of a hundred.
     """
@@ -69,6 +70,7 @@ class Evidence:
     converged: bool = True
     propagated: bool = False
     shortfall: float = 0.0
+    embedded: bool = False
 
     @property
     def learned_from(self) -> int:
@@ -116,6 +118,8 @@ class Evidence:
             details[0] = f"learned on {self.learned_from:,} of {self.num_data:,} data"
         if self.num_samples is not None:
             details.append(f"{self.num_samples} fresh draws")
+        if self.embedded:
+            details.append("mean embedding")
         if self.exact:
             return f"{self.value:,.1f}{error} nats ({', '.join(['exact', *details])})"
         if self.upper is not None and self.converged:

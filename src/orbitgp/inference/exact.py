@@ -29,6 +29,7 @@ from orbitgp.inference.prior import MeanName, Means, PriorMean, single_precision
 from orbitgp.inference.streamed import Streamed, held_elements
 from orbitgp.kernels import Covariance, covariance
 from orbitgp.kernels.covariance import closed_form
+from orbitgp.kernels.feature_maps import embeds_means
 from orbitgp.kernels.orbit_average import CorrectedCovariance, averaged, single_sum
 from orbitgp.likelihoods import Likelihood
 from orbitgp.machine import chunk_elements, in_parts
@@ -94,6 +95,8 @@ class ExactGP(ExactPredictions):
     def vectors(self) -> Covariance:
         """The covariance whose mean over pairs of what g sees of two finite orbits is k_f; or a single sum of them."""
         vectors = self._closed_form or self.covariance.of_features
+        if embeds_means(self.kernel):
+            return vectors
         if self.corrected:
             return CorrectedCovariance(vectors)
         if not isinstance(self.orbit, FiniteOrbit) or 0 < (self.num_samples or 0) < self.orbit.size:
@@ -113,7 +116,7 @@ class ExactGP(ExactPredictions):
     @property
     def gains_by_correction(self) -> bool:
         """Whether half of the draws, corrected, do what all of them do. In one or two dimensions one net is better than two."""
-        return not self.is_enumerated and self.orbit.draws_for(self.x.shape[1:]) > 2
+        return not (self.is_enumerated or embeds_means(self.kernel)) and self.orbit.draws_for(self.x.shape[1:]) > 2
 
     def with_corrected_draws(self) -> ExactGP:
         """The same, to learn from, with half as many draws in two sets (:class:`CorrectedCovariance`).
@@ -145,7 +148,10 @@ class ExactGP(ExactPredictions):
             samples = self.samples(x)
             weights = self.orbit.weights() if isinstance(self.orbit, FiniteOrbit) else None
             averaged = samples if weights is None else (weights.to(samples) @ samples)[:, None]  # the prior mean is linear
-            return self.covariance.features(samples), self.prior_mean(averaged[:, None])[:, 0]
+            seen = self.covariance.features(samples)
+            if embeds_means(self.kernel):
+                seen = seen.mean(1, keepdim=True) if weights is None else (weights.to(seen) @ seen)[:, None]
+            return seen, self.prior_mean(averaged[:, None])[:, 0]
 
         seen, means = in_parts(of_part, x.split(self.rows_at_once(x)))
         return seen, means
@@ -161,8 +167,7 @@ class ExactGP(ExactPredictions):
     @torch.no_grad()
     def features(self, x: Inputs) -> Seen | Streamed:
         """What g sees of the finite orbit of each row; of many rows, it is computed when it is asked for."""
-        samples = self.samples(x[:1])
-        numbers = samples.shape[1] * self.covariance.features(samples).shape[-1]
+        numbers = self.seen_and_means(x[:1])[0].numel()
         if len(x) * numbers <= held_elements(x.device):
             return self.seen_and_means(x)[0]
         return Streamed(lambda part: self.seen_and_means(part)[0], x, numbers, x.dtype)
@@ -202,6 +207,9 @@ class ExactGP(ExactPredictions):
         if self.num_samples is None:
             return FreshEvidence(self.log_evidence(likelihood, y, local), 0.0)
         views = [self.restricted(self.x, self.num_samples, seed=self.seed + number) for number in sets]
+        if embeds_means(self.kernel):  # of two sets, means differ even where x is the same
+            found = torch.tensor([view.log_evidence(likelihood, y, local) for view in views], dtype=torch.float64)
+            return FreshEvidence(float(found.mean()), float(found.std(correction=0)))
         seen, means = [view.seen_and_means(self.x)[0] for view in views], self.prior_mean.without_bias(self.means(self.x))
         if not likelihood.num_locals:
             noise = Observations.of(likelihood.quadratic(y, None)).noise

@@ -30,6 +30,7 @@ from orbitgp.inference.prior import MeanName, PriorMean
 from orbitgp.inference.rows import RowSource
 from orbitgp.kernels.cholesky import Factor, cholesky
 from orbitgp.kernels.covariance import covariance
+from orbitgp.kernels.feature_maps import embeds_means
 from orbitgp.likelihoods.base import Moments
 from orbitgp.machine import chunk_elements, in_smaller_chunks
 from orbitgp.orbits import FiniteOrbit, Orbit, Pairing, Samples
@@ -68,6 +69,8 @@ class InvariantGP(nn.Module):
         super().__init__()
         if isinstance(orbit, FiniteOrbit) and orbit.weights() is not None:
             raise ValueError('elements with weights need exact inference: give inference="exact", fewer rows, or no Weighted.')
+        if embeds_means(kernel):
+            raise ValueError('MeanEmbedding needs exact inference: give inference="exact", fewer rows, or the map alone.')
         size, self.fixed_draws = len(inducing), fixed_draws
         self.orbit = orbit
         self.register_buffer(

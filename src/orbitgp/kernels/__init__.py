@@ -3,7 +3,7 @@
 from orbitgp.kernels.backbone import Backbone
 from orbitgp.kernels.convolutional import ConvolutionalKernel, PatchVectors
 from orbitgp.kernels.covariance import Covariance, covariance
-from orbitgp.kernels.feature_maps import FeatureMapKernel, SideBySide
+from orbitgp.kernels.feature_maps import FeatureMapKernel, MeanEmbedding, SideBySide
 from orbitgp.kernels.image_maps import Frame, OrientedGradients
 from orbitgp.kernels.invariant import InvariantKernel
 from orbitgp.kernels.molecule_maps import Surroundings
@@ -11,6 +11,7 @@ from orbitgp.kernels.patches import PatchDictionary
 from orbitgp.kernels.signal_maps import SNV, ShapeHistograms, SmoothDerivative
 
 __all__ = [
-    "SNV", "Backbone", "ConvolutionalKernel", "Covariance", "FeatureMapKernel", "Frame", "InvariantKernel", "OrientedGradients",
-    "PatchDictionary", "PatchVectors", "ShapeHistograms", "SideBySide", "SmoothDerivative", "Surroundings", "covariance",
+    "SNV", "Backbone", "ConvolutionalKernel", "Covariance", "FeatureMapKernel", "Frame", "InvariantKernel",
+    "MeanEmbedding", "OrientedGradients", "PatchDictionary", "PatchVectors", "ShapeHistograms", "SideBySide",
+    "SmoothDerivative", "Surroundings", "covariance",
 ]  # fmt: skip

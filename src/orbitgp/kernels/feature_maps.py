@@ -105,6 +105,39 @@ class SideBySide(Module):
         return {"*": list(self.maps)}
 
 
+class MeanEmbedding(nn.Module):
+    """A feature map whose mean over the orbit is what the kernel compares:
+
+        k_f(x, x') = k(E_a phi(x_a), E_b phi(x'_b))    in place of    E_a E_b k(phi(x_a), phi(x'_b))
+
+    For S elements that costs S maps and one value of k, in place of S^2 values. Both are the same where k is linear. Elsewhere
+    f is another model, as invariant, and the evidence says which is better. It takes exact inference.
+
+        >>> MeanEmbedding(SNV())(torch.rand(2, 50)).shape
+        torch.Size([2, 50])
+    """
+
+    def __init__(self, feature_map: nn.Module) -> None:
+        super().__init__()
+        self.feature_map = feature_map
+
+    def forward(self, x: Float[Tensor, "rows *shape"]) -> Float[Tensor, "rows *mapped"]:
+        mapped: Tensor = self.feature_map(x)
+        return mapped
+
+    def prepare(self, x: Float[Tensor, "rows *shape"]) -> None:
+        """Let the map see these inputs."""
+        prepare(self.feature_map, x)
+
+    def saved_arguments(self) -> dict[str, Any]:
+        return {"feature_map": self.feature_map}
+
+
+def embeds_means(kernel: Kernel) -> bool:
+    """Whether this kernel compares means over orbits."""
+    return isinstance(kernel, FeatureMapKernel) and isinstance(kernel.feature_map, MeanEmbedding)
+
+
 @torch.no_grad()
 def prepare(feature_map: nn.Module, x: Float[Tensor, "rows *shape"]) -> None:
     """Let a feature map with a method ``prepare`` see training inputs. Parts of a sequence see what those before them yield."""

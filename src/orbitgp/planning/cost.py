@@ -37,6 +37,7 @@ from orbitgp.inference.model import InvariantGP
 from orbitgp.inference.orbit_gram import kept_elements
 from orbitgp.inference.rows import RowSource, first
 from orbitgp.inference.streamed import held_elements
+from orbitgp.kernels.feature_maps import embeds_means
 from orbitgp.likelihoods import Likelihood
 from orbitgp.machine import chunk_elements
 from orbitgp.planning.rungs import FIRST_DRAWS, LEAST_DRAWS, MOST_DRAWS
@@ -143,7 +144,7 @@ class Workload:
             dim = model.covariance.features(row).shape[-1]
         tables = model.orbit.table_bytes(x.shape[1:])
         counts, double = covariances_and_turns(likelihood), x.dtype == torch.float64
-        single = isinstance(model, ExactGP) and model.vectors.pairs(samples) < samples**2
+        single = (isinstance(model, ExactGP) and model.vectors.pairs(samples) < samples**2) or embeds_means(model.kernel)
         corrected = isinstance(model, ExactGP) and model.gains_by_correction
         return cls(samples, dim, x.device, *counts, double, tables, one_noise, single, corrected, mapping.total)
 

@@ -72,6 +72,26 @@ def test_a_profile_ends_where_it_has_fallen(bound: float) -> None:
     assert len(evaluations) <= 6
 
 
+@pytest.mark.parametrize("cliff", [0.85, 0.0])
+def test_a_point_that_cannot_be_evaluated_says_nothing_of_the_bound(cliff: float) -> None:
+    """The first guess is 0.88, and the profile has fallen at 0.77. From a cliff at the optimum, nothing is known."""
+    function = surface(skewed)
+
+    def cut_off(vector: np.ndarray) -> tuple[float, np.ndarray]:
+        if vector[1] > cliff:
+            raise FloatingPointError
+        return function(vector)
+
+    optimum = start(function, np.zeros(3))
+    if not cliff:
+        with pytest.raises(FloatingPointError, match="no point"):
+            profile_end(cut_off, optimum, 1, inf)
+        return
+    end, fallen = profile_end(cut_off, optimum, 1, inf)
+    assert fallen
+    assert end[1] == pytest.approx(brentq(lambda r: skewed(r)[0] + FALL, 0, 3), rel=0.03)
+
+
 def test_a_profile_that_does_not_fall_ends_at_its_bound() -> None:
     function = surface(flat_above)
     top = start(function, np.zeros(3))

@@ -209,7 +209,8 @@ def profile_end(function: Function, optimum: Point, index: int, bound: float) ->
     for _ in range(EVALUATIONS):
         there = point.to(point.with_best(others, index, origin + side * distance), function)
         if there is None:
-            break
+            distance = 0.5 * (inside[0] + distance)
+            continue
         is_worse = there.vector[index] == point.vector[index] and there.value < point.value
         point = point._replace(hessian=there.hessian) if is_worse else there
         step = point.newton(others)

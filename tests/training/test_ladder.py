@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable
 from itertools import pairwise
 from typing import Any
@@ -20,7 +21,10 @@ from orbitgp.inference.exact import ExactGP
 from orbitgp.likelihoods import Bernoulli, Gaussian, GaussianIndicators, Likelihood
 from orbitgp.orbits import GaussianNoise, Identity, Orbit, Permutation, Rotation, TimeShift, Translation
 from orbitgp.planning.rungs import LEAST_DRAWS, MOST_DRAWS, Rung, rungs
+from orbitgp.planning.time_limit import TimeLimit
 from orbitgp.training.ladder import DRAWS_TOLERANCE, Ladder
+from orbitgp.training.learned_vector import Vector
+from orbitgp.training.objective import Objective
 from orbitgp.training.records import headline
 
 N = 25
@@ -230,6 +234,23 @@ def test_a_budget_that_ends_before_the_orbit_is_tried_keeps_the_best() -> None:
     x, y = wave()
     ends = [make(Drawn(0.2).double(), x, y, fixed_draws=4, max_steps=steps).run().log_evidence for steps in range(1, 30, 3)]
     assert all(later > earlier - 0.5 for earlier, later in pairwise(ends))
+
+
+def test_starts_are_not_scored_when_the_time_is_over(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each score takes longer than the limit, so no second one begins; one more measures the end."""
+    calls: list[Vector] = []
+    value_at = Objective.value_at
+
+    def slow(objective: Objective, vector: Vector) -> float:
+        calls.append(vector)
+        time.sleep(1.2)
+        return value_at(objective, vector)
+
+    monkeypatch.setattr(Objective, "value_at", slow)
+    climber = make(Drawn(0.2).double(), *wave(), fixed_draws=4, limit=TimeLimit(1.0))
+    climber.run()
+    assert not climber.converged
+    assert len(calls) <= 3
 
 
 def test_a_budget_that_ends_while_starts_are_tried_keeps_the_best_of_them() -> None:

@@ -6,9 +6,8 @@ candidate climbs to an optimum (:mod:`orbitgp.training.maximise`), and the conte
 contains (:mod:`orbitgp.training.starts`). Three rules make the end trustworthy:
 
 - **Fresh draws decide.** S draws that all data share are a finite orbit, whose evidence contains pairs of equal draws.
-  Parameters may feed on these. So each optimum is scored with fresh draws (``ExactGP.fresh_evidence``). That score ranks the
-  candidates, and draws double until that gains little, and own draws are not far from it. An optimum that only its
-  own draws support is cut back.
+  Parameters may feed on these. So each optimum is scored with fresh draws. That score ranks the candidates, and draws double
+  until that gains little, and own draws are not far from it. An optimum that only its own draws support is cut back.
 - **Neighbours are tried.** On one rung reaches are made wider and narrower, and climbs begin there, too: plateaus are rough.
 - **The model without the orbit is learned, too.** A narrow orbit with its kernel is a candidate. So no orbit ends below it.
 """
@@ -20,6 +19,7 @@ import time
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -42,9 +42,8 @@ from orbitgp.training.run import Run
 from orbitgp.training.starts import kernel_starts, move_kernel, move_to, narrow_start, possible_starts
 
 DRAWS_TOLERANCE = 1.0  # nats that the last doubling of draws may gain, and that fresh draws may take away
-_FINE = 0.05  # nats an iteration, below which a climb ends on the last rungs; on others, as many as draws change
+_FINE = 0.05  # nats an iteration, and share of what fresh draws change, below which a climb ends on the last rungs
 _PER_ROW = 2e-5  # the same for each row: evidence of many rows is not worth as many digits
-_OF_DRAWS = 0.05  # the same, as a share of what fresh draws change
 _ROUNDS = 3  # of neighbours that were higher, after which the evidence counts as rough
 _LAST_SETS = range(3, 8)  # sets of fresh draws that score the end, three where little depends on draws; 1 and 2 have chosen
 
@@ -227,7 +226,7 @@ class Ladder(Run):
         last = rung.rows == self.learn_rows and (rung.draws is None or most is None or rung.draws >= min(LEAST_DRAWS, most))
         self.learned.set(vector)
         least = _FINE if last or objective.is_plain else DRAWS_TOLERANCE
-        return max(least, _PER_ROW * rung.rows, _OF_DRAWS * abs(self.draw_shift), objective.resolution())
+        return max(least, _PER_ROW * rung.rows, _FINE * abs(self.draw_shift), objective.resolution())
 
     def _candidates(self) -> list[Optimum]:
         """Where climbs begin: each orbit with the kernel as given, or with the best one without an orbit."""
@@ -239,11 +238,15 @@ class Ladder(Run):
             return [Optimum(-math.inf, self._moved(move_to, start, orbit, kernel)) for start in starts]
         rung = self.rungs[min(1, len(self.rungs) - 1)]._replace(draws=None)
         plain = self._without_orbit(rung)
-        value_at = self.objective(self.rung, corrected=True).value_at
+        score = partial(self.score, self.objective(self.rung, corrected=True), self.rung)
         given = [self._moved(move_to, start, orbit) for start in starts]
-        chosen = [max((vector, self._with_reaches(vector, plain.vector)), key=value_at) for vector in given]
+        try:
+            chosen = [max((vector, self.learned.with_reaches(vector, plain.vector)), key=score) for vector in given]
+        except Stopped:
+            self.learned.set(self.learned.with_reaches(self._begin, plain.vector))
+            raise
         narrow = self._moved(move_to, narrow_start(orbit, self.x), orbit)
-        return [Optimum(-math.inf, vector) for vector in (*chosen, self._with_reaches(narrow, plain.vector))]
+        return [Optimum(-math.inf, vector) for vector in (*chosen, self.learned.with_reaches(narrow, plain.vector))]
 
     def _without_orbit(self, rung: Rung) -> Optimum:
         """The best optimum without the orbit. A run that is stopped meanwhile is left at the best known point."""
@@ -254,7 +257,7 @@ class Ladder(Run):
                 found.append(self.climb_once(self._climb, begin, rung, rung, plain=True))
         except Stopped as stopped:
             known = sorted((o for o in (*found, stopped.best) if o is not None), key=lambda o: o.value)
-            vectors = [self._begin, *(self._with_reaches(self._begin, o.vector) for o in known[-1:])]
+            vectors = [self._begin, *(self.learned.with_reaches(self._begin, o.vector) for o in known[-1:])]
             self.learned.set(max(vectors, key=self.objective(self.rung).value_at))
             raise
         return max(found, key=lambda o: o.value)
@@ -265,22 +268,19 @@ class Ladder(Run):
         move(*arguments)
         return self.learned.get()
 
-    def _with_reaches(self, reaches: Vector, others: Vector) -> Vector:
-        return np.where(self.learned.is_reach, reaches, others)
-
     def _beside_neighbours(self, survivors: list[Optimum], sees_all: bool) -> list[Optimum]:
         """The same and contenders near the best, on the present rung. Rough climbs tell which neighbours are these.
 
         Few draws may have misled what is learned of an orbit but for reaches, so the best begins again with that as given.
         """
-        rung, objective = self.rung, self.objective(self.rung, corrected=True)
+        rung, score = self.rung, partial(self.score, self.objective(self.rung, corrected=True), self.rung)
 
         def climbed(starts: list[Optimum], rough: bool = False) -> list[Optimum]:
             least = least_to_win(survivors, sees_all)
             return [self.climb_once(self._climb, start, rung, rung, rough=rough, least=least) for start in starts]
 
         def among(more: list[Optimum]) -> list[Optimum]:
-            return contenders([*survivors, *more], sees_all, self.learned, objective.value_at)
+            return contenders([*survivors, *more], sees_all, self.learned, score)
 
         try:
             if self.learned.is_shape.any():
@@ -289,7 +289,7 @@ class Ladder(Run):
             for _ in range(_ROUNDS):
                 best = survivors[0]
                 starts, others = neighbours(best, self.learned)
-                starts += [vector for vector in others if objective.value_at(vector) > best.value]
+                starts += [vector for vector in others if score(vector) > best.value]
                 rough = climbed([Optimum(-math.inf, start, best.inverse_hessian) for start in starts], rough=True)
                 survivors = among(climbed([one for one in among(rough) if any(one is found for found in rough)]))
                 if survivors[0].fresh <= best.fresh + DRAWS_TOLERANCE / 2:

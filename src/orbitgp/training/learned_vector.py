@@ -85,6 +85,10 @@ class LearnedVector:
             parameter.copy_(value.view_as(parameter))
             parameter.grad = None
 
+    def with_reaches(self, reaches: Vector, others: Vector) -> Vector:
+        """The reaches of one vector, and all else of another."""
+        return np.where(self.is_reach, reaches, others)
+
     def folded(self, vector: Vector) -> Vector:
         """The same orbit with every reach between zero and its widest, and bounded parameters too: both ends reflect them."""
         ends = np.isfinite(self.widest)

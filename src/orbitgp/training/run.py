@@ -148,16 +148,27 @@ class Run(Engine):
 
     def evaluate(self, objective: Objective, vector: Vector, rung: Rung) -> tuple[float, Vector]:
         """Evaluate an objective once, if the budget allows."""
-        self.seconds = time.perf_counter() - self._clock
-        if self.stopped or self._fraction(rung) >= 1.0:
-            raise Stopped
-        self.steps += 1
-        self._nominal += self.limit.evaluation_seconds(rung.rows, 1 if objective.is_plain else rung.draws)
-        with self.interruptibly():
+        with self._in_budget(rung):
+            self.steps += 1
+            self._nominal += self.limit.evaluation_seconds(rung.rows, 1 if objective.is_plain else rung.draws)
             found = objective(vector)
         if not objective.is_plain:
             self.limit.record_evaluation(time.perf_counter() - self._clock - self.seconds, rung.rows, rung.draws)
         return found
+
+    def score(self, objective: Objective, rung: Rung, vector: Vector) -> float:
+        """The evidence there without its gradient, if the budget allows. It is no step."""
+        with self._in_budget(rung):
+            return objective.value_at(vector)
+
+    @contextmanager
+    def _in_budget(self, rung: Rung) -> Iterator[None]:
+        """What may be interrupted, and does not begin where the budget is spent. A run that continues has done it before."""
+        self.seconds = time.perf_counter() - self._clock
+        if self.stopped or (self.up_to_date and self._fraction(rung) >= 1.0):
+            raise Stopped
+        with self.interruptibly():
+            yield
 
     def climb_once(self, climb: Callable[..., Optimum], *arguments: Any, **settings: Any) -> Optimum:
         """The optimum of this climb, which a run that continues already knows."""

@@ -26,6 +26,10 @@ gc.disable()  # until all is imported
 
 IS_WORKER = "PYTEST_XDIST_WORKER" in os.environ
 
+if os.name == "nt":  # these limit memory, fork, and send signals
+    collect_ignore = ["experiments/test_many_digits.py", "test_mutants.py"]
+    collect_ignore += [f"fuzz/test_{name}.py" for name in ("faults", "hostile", "load")]
+
 COMPILED = "orbitgp.kernels.pair_sums"  # Triton compiles the source of these functions
 CHECKED_CALLS = 3  # a call that is checked takes as long as several that are not
 

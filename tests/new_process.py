@@ -9,12 +9,16 @@ import multiprocessing
 from collections.abc import Callable
 from multiprocessing.process import BaseProcess
 
+import pytest
+
 # The last one is imported by the first kernel that GPyTorch makes.
 IMPORTED = ["orbitgp.comparison", "sklearn.datasets", "torch.distributed", "torch.fx.experimental.symbolic_shapes"]
 
 
 def start(work: Callable[..., object], *arguments: object) -> BaseProcess:
     """A process that does this work. The function must be one that can be imported."""
+    if "forkserver" not in multiprocessing.get_all_start_methods():  # on Windows
+        pytest.skip("processes are forked")
     context = multiprocessing.get_context("forkserver")
     context.set_forkserver_preload(IMPORTED)
     process = context.Process(target=work, args=arguments)

@@ -43,7 +43,7 @@ def press_ctrl_c(monkeypatch: pytest.MonkeyPatch, kind: type, method: str, numbe
     def interrupted(*args: Any) -> Any:
         if next(calls) == number:
             pressed.append(time.process_time())
-            os.kill(os.getpid(), signal.SIGINT)
+            signal.raise_signal(signal.SIGINT)
         return original(*args)
 
     monkeypatch.setattr(kind, method, interrupted)

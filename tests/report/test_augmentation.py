@@ -1,10 +1,11 @@
-"""What was learned as code of other tools. The oracle is kornia, where it is installed; else, Python's own parser."""
+"""What was learned as code of other tools. Oracles: kornia and albumentations, if they are there; else Python's parser."""
 
 from __future__ import annotations
 
 import ast
 import math
 
+import numpy as np
 import pytest
 import torch
 
@@ -36,7 +37,7 @@ def test_code_can_be_parsed(tool: str) -> None:
     for orbit in (EVERYTHING, "none", "flip", "rotate90", "weighted(flip, 0.3)", "rotation(20)*flip"):
         text = augmentation(make_orbit(orbit, square), square, tool)
         ast.parse(text)
-        assert ("was not tried" in text) == (tool != "kornia")
+        assert ("was not tried" in text) == (tool not in ("albumentations", "kornia"))
 
 
 def test_a_learned_weight_is_the_probability_of_a_mirror_image() -> None:
@@ -85,3 +86,21 @@ def test_kornia_takes_it_and_goes_as_far() -> None:
     pair = torch.tensor([0.0, 1.0]).expand(2000, 1, 1, 2)
     mirrored = scope["transform"](pair)[:, 0, 0, 0].mean()
     assert float(mirrored) == pytest.approx(0.25, abs=0.04)
+
+
+def test_albumentations_takes_it_and_goes_as_far() -> None:
+    pytest.importorskip("albumentations")
+    scope: dict[str, object] = {}
+    picture = np.random.default_rng(0).random((20, 20, 3)).astype(np.float32)
+    for part in (*EVERYTHING.split("*"), "rotate90", "weighted(flip, 0.3)"):
+        exec(augmentation(make_orbit(part, (3, 20, 20)), (3, 20, 20), "albumentations"), scope)
+        assert scope["transform"](image=picture)["image"].shape == picture.shape
+
+    def corners(part: str, image: np.ndarray, times: int) -> np.ndarray:
+        exec(augmentation(make_orbit(part, image.shape[::-1]), image.shape[::-1], "albumentations"), scope)
+        return np.array([scope["transform"](image=image)["image"][0, 0, 0] for _ in range(times)])
+
+    moved = corners("brightness(0.1)", np.full((20, 40, 3), 0.5, np.float32), 200)
+    assert float(np.abs(moved - 0.5).max()) == pytest.approx(0.1, rel=0.05)
+    pair = np.tile(np.array([0.0, 1.0], np.float32)[None, :, None], (2, 1, 3))
+    assert corners("weighted(flip, 0.25)", pair, 1000).mean() == pytest.approx(0.25, abs=0.05)

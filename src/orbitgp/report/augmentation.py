@@ -93,7 +93,7 @@ class nnUNetTrainerLearned(nnUNetTrainer):
         return (-{angle}, {angle}), dummy, size, mirrored
 """
 TOOLS = tuple(_IN_CODE)
-TESTED = ("kornia",)  # against the library itself
+TESTED = ("albumentations", "kornia")  # against the libraries themselves
 
 
 def augmentation(orbit: Orbit, shape: tuple[int, ...], tool: str) -> str:

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import numpy as np
 import pytest
-from typer.testing import Result
 
 from orbitgp.datasets import digits
+
+if TYPE_CHECKING:
+    from typer.testing import Result
 
 
 @pytest.fixture(autouse=True)
@@ -16,6 +19,16 @@ def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.chdir(tmp_path)
     monkeypatch.delenv("ORBITGP_TRACEBACK", raising=False)
     return tmp_path
+
+
+@pytest.fixture(autouse=True)
+def empty_charts(monkeypatch: pytest.MonkeyPatch) -> None:
+    """To draw them takes as long as to learn, and tests/report looks at them. The run that many tests share has its own."""
+    from markupsafe import Markup
+
+    from orbitgp.report import charts
+
+    monkeypatch.setattr(charts, "svg", lambda axes, title, kind="chart": Markup(f'<svg role="img" class="{kind}"></svg>'))
 
 
 @pytest.fixture(scope="session")

@@ -68,21 +68,21 @@ def test_long_work_is_announced(capsys: pytest.CaptureFixture[str]) -> None:
     few, many = load("digits", max_data=50), load("digits", max_data=600)
     assert estimate(few, [Identity()]) == pytest.approx([2.0], abs=2.0)
     assert capsys.readouterr().err == ""
-    estimate(many, [Rotation()])
+    estimate(many, [Rotation()], likelihood="gaussian")
     said = capsys.readouterr().err
     assert "this will take about" in said
     assert re.search("--max-data 300 would take [0-9]+ s", said)
     # What fits took, in seconds of one core of a busy machine: 300 digits with rotations 25, without an orbit 4.
     assert 20 <= sum(estimate(load("digits", max_data=300), [Identity(), Rotation(), Rotation()])) <= 80
     capsys.readouterr()
-    estimate(many, [Rotation()], max_steps=2)
-    estimate(many, [Rotation()], max_seconds=5.0)
+    estimate(many, [Rotation()], likelihood="gaussian", max_steps=2)
+    estimate(many, [Rotation()], likelihood="gaussian", max_seconds=5.0)
     assert capsys.readouterr().err == ""
 
 
 @pytest.mark.parametrize("settings", [{"inference": "sparse"}, {"num_inducing": 20, "batch_size": 100}])
 def test_sparse_work_is_announced(settings: dict[str, int | str], capsys: pytest.CaptureFixture[str]) -> None:
-    (seconds,) = estimate(load("digits", max_data=600), [Rotation()], **settings)
+    (seconds,) = estimate(load("digits", max_data=600), [Rotation()], likelihood="gaussian", **settings)
     assert 10 < seconds < 3000
     assert "this will take about" in capsys.readouterr().err
 

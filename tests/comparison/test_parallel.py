@@ -57,11 +57,6 @@ def test_workers_share_the_threads_of_this_process(monkeypatch: pytest.MonkeyPat
     assert dict(as_done(task, ["threads", "threads"], 2)) == {0: 1, 1: 1}
 
 
-def test_an_error_of_a_worker_arrives_as_it_is() -> None:
-    with pytest.raises(ValueError, match="this cannot be"):
-        list(as_done(task, [1, "fail"], 2))
-
-
 def test_one_that_is_killed_is_noticed_and_ends_the_others(tmp_path: Path) -> None:
     begin = time.monotonic()
     with pytest.raises(RuntimeError, match=r"^a worker process was killed, perhaps for want of memory: [^\n]*\.$"):
@@ -77,6 +72,12 @@ def test_large_data_reach_the_workers() -> None:
     jobs = [Job("none", Identity(), seed, InvariantGPRegressor, {"num_inducing": 8, "max_steps": 3}) for seed in (0, 1)]
     here, there = train_all(jobs, x, y, 1), train_all(jobs, x, y, 2)
     assert [t.evidence for t in there] == pytest.approx([t.evidence for t in here], rel=1e-5)
+
+
+def test_an_error_of_a_worker_arrives_as_it_is() -> None:
+    """It ends all workers, so this comes after the tests that can share them."""
+    with pytest.raises(ValueError, match="this cannot be"):
+        list(as_done(task, [1, "fail"], 2))
 
 
 def test_workers_end_with_a_parent_that_is_killed(tmp_path: Path) -> None:

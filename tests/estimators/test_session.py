@@ -20,7 +20,7 @@ from orbitgp.training.trainer import Trainer
 
 ROWS = 40
 SPARSE = {"inference": "sparse", "num_inducing": 8, "num_samples": 4, "batch_size": 20, "max_steps": 12}
-WAYS: dict[str, dict[str, Any]] = {"exact": {}, "sparse": SPARSE}
+WAYS: dict[str, dict[str, Any]] = {"exact": {"num_samples": 8}, "sparse": SPARSE}
 
 
 @pytest.fixture(autouse=True)

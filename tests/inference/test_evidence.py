@@ -205,6 +205,9 @@ def test_an_evidence_prints_well() -> None:
         said = f"-10.0 nats (by expectation propagation{low}, 9 data, Bernoulli likelihood)"
         assert str(replace(propagated, slack=slack)) == said
     assert [one.is_bound for one in (bound, exact, propagated)] == [True, False, False]
+    some = replace(exact, num_learned=50)
+    assert str(some).endswith("nats (exact, learned on 50 of 200 data, Gaussian likelihood)")
+    assert str(replace(some, num_learned=200)) == str(exact)
 
 
 def test_where_the_log_marginal_likelihood_lies() -> None:
@@ -214,3 +217,7 @@ def test_where_the_log_marginal_likelihood_lies() -> None:
     assert replace(bound, upper=-8.0).interval == (-11.0, -7.0)
     assert replace(bound, exact=True).interval == (-11.0, -9.0)
     assert replace(bound, upper=-8.0).shifted(2.0).interval == (-9.0, -5.0)
+    some = replace(bound, exact=True, shortfall=4.0)  # parameters learned from all data might have so many more
+    assert some.interval == (-11.0, -9.0)
+    assert some.interval_of_best == (-11.0, -5.0)
+    assert replace(some, converged=False).interval_of_best == (-11.0, math.inf)

@@ -9,7 +9,7 @@ import torch
 from gpytorch.kernels import AdditiveKernel, Kernel, LinearKernel, MaternKernel, RBFKernel, RQKernel, ScaleKernel
 from torch._C import Generator
 
-from orbitgp.inference.inducing_points import initial_inducing
+from orbitgp.inference.inducing_points import initial_inducing, points_are_best
 from orbitgp.orbits import FiniteOrbit, Flip, GaussianNoise, Identity, Orbit, Permutation, Rotate90
 
 METHODS = pytest.mark.parametrize("method", ["random", "greedy"])
@@ -202,3 +202,8 @@ def test_by_default_a_quarter_of_variables_like_f_are_greedy(orbit: Orbit, size:
     x = torch.randn(40, 2, generator=generator())
     default, given = (initial_inducing(x, orbit, RBFKernel(), size, how, generator(1), averaged) for how in (None, method))
     assert torch.equal(default, given)
+
+
+def test_a_point_at_each_datum_is_the_best_there_is_without_an_orbit() -> None:
+    found = [points_are_best(*given) for given in ((Identity(), 5, 5), (Identity(), 4, 5), (Flip(), 5, 5))]
+    assert found == [True, False, False]

@@ -24,7 +24,7 @@ import torch
 
 from benchmarks.accuracy import accuracy
 from benchmarks.answers import answers, answers_table
-from benchmarks.measures import growth, memory, predictions, steps
+from benchmarks.measures import exact_predictions, growth, memory, predictions, steps
 from benchmarks.page import write_page
 from benchmarks.problem import Shape
 from benchmarks.processes import shared
@@ -84,6 +84,7 @@ def main() -> None:
     measure("steps", steps)
     measure("profiles", profiled)
     measure("predictions", predictions)
+    results |= {"exact predictions": exact_predictions(args)} if "predictions" in args.only else {}
     if "accuracy" in args.only:
         shape = next((s for s in shapes if s.rows * s.samples * s.inducing > 1_000_000), shapes[0])
         results["accuracy"] = {"shape": str(shape), "errors": accuracy(shape, args.device)}

@@ -8,10 +8,11 @@ from collections.abc import Callable
 from typing import Any
 
 import torch
+from gpytorch.kernels import RBFKernel, ScaleKernel
 from torch import Tensor
 
 from benchmarks.bare import BARE, GEMM, bare
-from benchmarks.problem import Orbitgp, Shape, problem
+from benchmarks.problem import DEGREES, LENGTHSCALE, OUTPUTS, Orbitgp, Shape, problem
 from benchmarks.straightforward import Straightforward
 from benchmarks.timing import (
     Task,
@@ -25,10 +26,15 @@ from benchmarks.timing import (
     slope,
     timed,
 )
+from orbitgp.estimators.compact import compacted
+from orbitgp.inference.exact import ExactGP
+from orbitgp.likelihoods import Dirichlet
+from orbitgp.orbits import Rotation
 
 CONTESTANTS: dict[str, Any] = {"orbitgp": Orbitgp, "straightforward": Straightforward}
 LARGE = 10_000_000  # entries of the kernel matrix from which what takes minutes is left to --full
 NEW_IMAGES = 1000
+EXACT = {"data": 1000, "samples": 16, "images": 200, "points": 200}  # an exact model, new images, points of a compact model
 BASE = {"rows": 100, "samples": 32, "inducing": 500, "size": 28, "outputs": 10}
 GROWTH = {
     "rows": [50, 100, 200, 400],
@@ -94,6 +100,38 @@ def predictions(shape: Shape, args: argparse.Namespace) -> dict[str, Any]:
         "ratios": ratios,
         "peak_megabytes": {str(count): _peak("orbitgp", str(count), shape, args) for count in counts},
     }
+
+
+def exact_predictions(args: argparse.Namespace) -> dict[str, Any]:
+    """New images by an exact model, and by the compact one made of it, beside the product that all pairs of samples take."""
+    data, images, samples = EXACT["data"], EXACT["images"], EXACT["samples"]
+    found, x = problem(Shape(data, samples, 1), args.device), new_images(images, args.device)
+    kernel, likelihood = ScaleKernel(RBFKernel()), Dirichlet(OUTPUTS, concentration=1e-3)
+    kernel.base_kernel.lengthscale, kernel.outputscale = LENGTHSCALE, 10.0
+    model = ExactGP(kernel, Rotation(DEGREES), found.x, OUTPUTS, num_samples=samples).to(args.device)
+    model.condition(likelihood, likelihood.encode(found.y.argmax(1)))
+    small = compacted(model, model.predict_mean(model.x), EXACT["points"])
+    points = model.samples(model.x).flatten(0, 1)
+    part = model.samples(x[:10]).flatten(0, 1)
+
+    def gemm() -> None:
+        for _ in range(images // 10):
+            part @ points.mT
+
+    def labels() -> Tensor:
+        return likelihood.most_probable(*model.predict(x, needs_variance=lambda *given: ~likelihood.is_sure(*given)))
+
+    tasks: dict[str, Task] = {
+        "bare GEMM": gemm,
+        "means": lambda: model.predict_mean(x),
+        "labels": labels,
+        "probabilities": lambda: likelihood.predict_proba(*model.predict(x)),
+        "compact": lambda: likelihood.most_probable(*small.predict(x)),
+    }
+    rounds = interleaved(tasks, args.device, args.seconds, args.clock)
+    ratios = {f"{name} / GEMM": ratio(rounds, name, ["bare GEMM"]) for name in tasks if name != "bare GEMM"}
+    changed = int((labels() != likelihood.most_probable(*small.predict(x))).sum())
+    return {**EXACT, "milliseconds": best(rounds), "ratios": ratios, "changed": changed}
 
 
 def growth(args: argparse.Namespace) -> dict[str, Any]:

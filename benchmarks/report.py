@@ -80,6 +80,7 @@ def markdown(results: dict[str, Any]) -> str:
         lines += ["", "### Where the time of a step goes", "", *_table(_profile_rows(results["profiles"]))]
     if "predictions" in results:
         lines += ["", "### Prediction of 1,000 images", "", *_table(_prediction_rows(results["predictions"]))]
+    lines += _exact_lines(results.get("exact predictions"))
     if "accuracy" in results:
         a = results["accuracy"]
         lines += ["", f"### Relative errors against plain float64, at {a['shape']}", ""]
@@ -140,6 +141,16 @@ def _prediction_rows(predictions: list[dict[str, Any]]) -> list[list[str]]:
     for count in predictions[0]["peak_megabytes"]:
         rows.append([f"peak memory in MB, {int(count):,} images", *(_ms(p["peak_megabytes"].get(count)) for p in predictions)])
     return rows
+
+
+def _exact_lines(found: dict[str, Any] | None) -> list[str]:
+    if found is None:
+        return []
+    head = "### Prediction by an exact model of {data:,} images, {samples} samples of each".format(**found)
+    text = "{images:,} new images. *compact* has {points} points, and changes {changed} labels.".format(**found)
+    ratios = {name.split(" / ")[0]: f"{both['median']:.2f}" for name, both in found["ratios"].items()}
+    rows = [[name, _ms(ms), ratios.get(name, "1")] for name, ms in found["milliseconds"].items()]
+    return ["", head, "", text, "", *_table([["", "ms", "/ bare GEMM"], *rows])]
 
 
 def _profile_rows(profiles: list[dict[str, Any]]) -> list[list[str]]:

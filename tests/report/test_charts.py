@@ -59,6 +59,12 @@ def test_no_name_of_a_column_lies_on_another(columns: int, whole: bool, monkeypa
     assert drawn[0].get_position().width > 0.3
 
 
+def test_the_values_of_a_table_are_numbers_to_read() -> None:
+    scales = [(15_893.6, 1.0), (0.012, 1.0), (2e12, 1.0)]
+    names = Pictures(Identity(), np.zeros((1, 3)), ["mass", "width", "count"], scales=scales)._column_names(np.zeros(3))
+    assert names == ["mass 15,894", "width 0.012", "count 2e+12"]
+
+
 def test_evidences_of_different_data_do_not_share_a_chart() -> None:
     """Starts see few of the data, and what was learned on some is conditioned on all: -1,500, -8,600 and -32,000 nats."""
     plan = [(50, -1500.0, 5), (300, -8600.0, 4), (1347, -32000.0, 1)]

@@ -163,7 +163,7 @@ def _examples(x: Shaped[np.ndarray, "rows *features"], content: Content) -> list
     def name(row: int) -> str:
         if labelled:
             return str(y[row])
-        value = np.array2string(np.asarray(y[row]), precision=3)
+        value = np.array2string(np.asarray(y[row]), precision=3).rstrip(".")
         return f"{content.names[row] if content.names else f'row {row + 1}'}: {content.target} = {value}"
 
     return [(x[row], name(row)) for row in typical_rows(x, y).tolist()]

@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from orbitgp.inference import processes, rows
-from orbitgp.inference.rows import Minibatches, SharedRows, StoredRows, on_disk, owned, spaced, spread
+from orbitgp.inference.rows import Minibatches, SharedRows, StoredRows, first, on_disk, owned, spaced, spread
 
 
 def test_rows_in_memory_are_drawn_one_by_one() -> None:
@@ -84,12 +84,17 @@ def test_an_epoch_on_disk_has_each_row_once_and_pools_of_whole_blocks(monkeypatc
     taken = torch.cat([batches.take(100) for _ in range(20)])
     for epoch in taken.split(count):
         assert epoch.sort().values.tolist() == list(range(count))
-    first = taken[: 3 * source.block]  # of four blocks, of which the last of all may be the short one
-    assert len((first // source.block).unique()) == 4
-    assert int((first.diff() == 1).sum()) < 20
+    early = taken[: 3 * source.block]  # of four blocks, of which the last of all may be the short one
+    assert len((early // source.block).unique()) == 4
+    assert int((early.diff() == 1).sum()) < 20
     assert not torch.equal(taken[:count], taken[count:])
 
 
 def test_the_spread_is_that_of_the_columns_and_never_zero() -> None:
     assert spread(torch.tensor([[0.0, 1.0], [2.0, 5.0]])) == pytest.approx(np.sqrt((1 + 4) / 2))
     assert spread(torch.ones(3, 2)) == 1.0
+
+
+def test_the_first_rows_are_all_where_there_are_fewer() -> None:
+    x = torch.arange(6.0).reshape(3, 2)
+    assert [first(x, count).tolist() for count in (2, 3, 9)] == [x[:2].tolist(), x.tolist(), x.tolist()]

@@ -271,7 +271,7 @@ def test_a_copy_shares_what_was_inverted(monkeypatch: pytest.MonkeyPatch) -> Non
     before = model.predict(x[:3])
     model.forget_posterior()
     model.copied_to(x.device).predict(x[:3])  # inverts again
-    monkeypatch.setattr("orbitgp.inference.exact.NoisyCovariance", None)
+    monkeypatch.setattr("orbitgp.inference.exact_predictions.NoisyCovariance", None)
     for again, first in zip(model.predict(x[:3]), before, strict=True):
         torch.testing.assert_close(again, first)
     assert deepcopy(model)._inverted == {}

@@ -285,7 +285,7 @@ class Ladder(Run):
         try:
             if self.learned.is_shape.any():
                 as_given = np.where(self.learned.is_shape, self._begin, survivors[0].vector)
-                survivors = among(climbed([Optimum(-math.inf, as_given)]))
+                survivors = among([self.climb_once(self._climb, Optimum(-math.inf, as_given), rung, rung)])  # to its end
             for _ in range(_ROUNDS):
                 best = survivors[0]
                 starts, others = neighbours(best, self.learned)

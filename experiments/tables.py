@@ -11,7 +11,6 @@ from __future__ import annotations
 import argparse
 import re
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import replace
 from pathlib import Path
 from typing import NamedTuple
 
@@ -26,6 +25,7 @@ from experiments import (
     exact_evidence,
     harness,
     mnist,
+    molecules,
     odd_even,
     profiles,
     reduced_mnist,
@@ -51,6 +51,7 @@ OTHERS = (
     toy,
     exact,
     exact_evidence,
+    molecules,
     odd_even,
     rotated_digits,
     deformations,
@@ -77,7 +78,6 @@ EXCERPTS = {
     "times": Excerpt(exact_evidence.EXPERIMENT, exact_evidence.times, exact_evidence.is_timed),
     "headlines": Excerpt(exact_evidence.EXPERIMENT, exact_evidence.headlines, exact_evidence.is_free),
     "against the paper": Excerpt(exact_evidence.EXPERIMENT, exact_evidence.against_the_paper, exact_evidence.is_in_the_paper),
-    "today": Excerpt(replace(exact_evidence.EXPERIMENT, name="exact_evidence_today"), exact_evidence.headlines),
     "angles": Excerpt(rotated_digits.EXPERIMENT, profiles.grid, rotated_digits.is_exact_within_30),
     "sizes": Excerpt(defaults.EXPERIMENT, defaults.table, lambda record: record["settings"]["part"] == "sizes"),
     "choices": Excerpt(signals.EXPERIMENT, signals.choices),

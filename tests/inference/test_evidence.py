@@ -199,6 +199,7 @@ def test_an_evidence_prints_well() -> None:
     assert "±" not in str(replace(narrow, upper=-1234.5, stderr=0.09))
     assert str(replace(bound, exact=True)) == f"-1,234.6 ± 0.4 nats (exact, {of})"
     exact = Evidence(1171.42, 0.0, 200, None, "Gaussian", exact=True)
+    assert str(replace(exact, stderr=3.5e-5)) == str(exact)
     assert str(exact) == "1,171.4 nats (exact, 200 data, Gaussian likelihood)"
     propagated = Evidence(-10.0, 0.0, 9, None, "Bernoulli", propagated=True)
     for slack, low in ((None, ""), (0.04, ""), (0.3, ", about 0.3 too low")):

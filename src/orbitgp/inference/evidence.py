@@ -112,7 +112,7 @@ class Evidence:
         return replace(self, value=self.value + by, upper=None if self.upper is None else self.upper + by)
 
     def __str__(self) -> str:
-        error = f" ± {rounded(self.stderr)}" if self.stderr else ""
+        error = f" ± {rounded(self.stderr)}" if self.stderr >= 0.005 else ""  # less than the last figure of the value
         details = [f"{self.num_data:,} data", f"{self.likelihood} likelihood"]
         if self.learned_from < self.num_data:
             details[0] = f"learned on {self.learned_from:,} of {self.num_data:,} data"

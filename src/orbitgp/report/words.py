@@ -49,7 +49,7 @@ _LEAST = {
     ("scaling", "×"): 0.02,
     ("stretching in time", "×"): 0.02,
     ("changes of gain", "×"): 0.02,
-    ("shears", ""): 0.01,
+    ("shears", ""): 0.02,
     ("shifts", "px"): 0.05,
     ("local displacements", "px"): 0.05,
 }

@@ -45,7 +45,7 @@ DATA = [
     ("rows of different lengths", [[1.0, 2.0], [3.0]], [1.0, 2.0], ValueError, "inhomogeneous"),
 ]
 REGRESSION_DATA = [
-    ("words in y", X, np.full(12, "word"), ValueError, "could not convert string to float"),
+    ("words in y", X, np.full(12, "word"), ValueError, "a regression are numbers .*: take InvariantGPClassifier"),
     ("sparse y", X, scipy.sparse.csr_array(X), TypeError, "y must be a dense array"),
     ("three-dimensional y", X, np.zeros((12, 2, 2)), ValueError, "dim 3"),
 ]

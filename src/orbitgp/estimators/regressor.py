@@ -25,6 +25,7 @@ from orbitgp.estimators.data import Inputs, known_noise
 from orbitgp.estimators.initialise import Problem
 from orbitgp.estimators.session import Session
 from orbitgp.estimators.stored import stored
+from orbitgp.estimators.validation import as_numbers
 from orbitgp.inference.prior import draw_normal
 from orbitgp.likelihoods import Likelihood, make_likelihood
 from orbitgp.planning.options import whole_number
@@ -219,7 +220,7 @@ class InvariantGPRegressor(RegressorMixin, InvariantEstimator):
 
     def _problem(self, x: Inputs, targets: np.ndarray, sample_weight: Any) -> Problem:
         self._flat_targets = targets.ndim == 1
-        values = targets.reshape(len(targets), -1).astype(np.float64)
+        values = as_numbers(targets).reshape(len(targets), -1)
         # A target that does not vary, up to rounding, has its own size for a unit.
         with np.errstate(over="ignore", invalid="ignore"):
             mean, spread = values.mean(0), values.std(0)

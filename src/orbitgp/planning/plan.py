@@ -229,7 +229,7 @@ def ladder_seconds(work: Workload, ladder: Sequence[Rung], orbit: Orbit) -> floa
         if number == 0:
             climbs = MOST_CONTENDERS + 2 * bool(draws) + 5 * len(orbit.simpler())
         elif rung == for_neighbours(ladder):
-            climbs += 2 * reaches
+            climbs += reaches  # two neighbours, which take half of a climb each
         seconds += climbs * CLIMB * work.evaluation_seconds(rung.rows, rung.draws)
     return _SCORES * seconds if ladder[-1].draws else seconds
 

@@ -38,8 +38,13 @@ def contenders(
     return found
 
 
-def least_to_win(rivals: Sequence[Optimum], sees_all: bool) -> float:
-    """Nats below which a climb on the same rung cannot win against all of these, if fresh draws change all about alike."""
+def least_to_win(rivals: Sequence[Optimum], sees_all: bool, learned: LearnedVector) -> float:
+    """Nats below which a climb on the same rung cannot win against all of these, if fresh draws change all about alike.
+
+    Where shapes are learned, the evidence is rough, and how a climb goes does not tell where it ends.
+    """
+    if learned.is_shape.any():
+        return -math.inf
     margin = DRAWS_MARGIN if sees_all else ROWS_MARGIN
     known = [one for one in rivals if math.isfinite(one.fresh)]
     doubts = [max(margin, min(2 * abs(one.value - one.fresh), ROWS_MARGIN)) for one in known]

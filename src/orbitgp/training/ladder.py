@@ -166,12 +166,12 @@ class Ladder(Run):
 
     def _climb_each(self, survivors: Sequence[Optimum], before: Rung) -> list[Optimum]:
         """The optima above these; starts are not cut short. A run that is stopped meanwhile is left at the best known point."""
-        found: list[Optimum] = []
+        found, sees_all = list[Optimum](), self.rung.rows == self.learn_rows
         try:
             for optimum in survivors:
                 if found and self.is_late(self.rung):
                     break
-                least = least_to_win([] if math.isinf(optimum.value) else found, self.rung.rows == self.learn_rows)
+                least = least_to_win([] if math.isinf(optimum.value) else found, sees_all, self.learned)
                 found.append(self.climb_once(self._climb, optimum, self.rung, before, least=least))
                 self.draw_shift = next((o.fresh - o.value for o in found if math.isfinite(o.fresh)), self.draw_shift)
         except Stopped as stopped:
@@ -276,7 +276,7 @@ class Ladder(Run):
         rung, score = self.rung, partial(self.score, self.objective(self.rung, corrected=True), self.rung)
 
         def climbed(starts: list[Optimum], rough: bool = False) -> list[Optimum]:
-            least = least_to_win(survivors, sees_all)
+            least = least_to_win(survivors, sees_all, self.learned)
             return [self.climb_once(self._climb, start, rung, rung, rough=rough, least=least) for start in starts]
 
         def among(more: list[Optimum]) -> list[Optimum]:
@@ -285,7 +285,7 @@ class Ladder(Run):
         try:
             if self.learned.is_shape.any():
                 as_given = np.where(self.learned.is_shape, self._begin, survivors[0].vector)
-                survivors = among([self.climb_once(self._climb, Optimum(-math.inf, as_given), rung, rung)])  # to its end
+                survivors = among(climbed([Optimum(-math.inf, as_given)]))
             for _ in range(_ROUNDS):
                 best = survivors[0]
                 starts, others = neighbours(best, self.learned)

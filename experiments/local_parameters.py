@@ -61,7 +61,7 @@ class LocalParameters(harness.Run):
         model, likelihood, x, y = trainer.stochastic.local.setting
         fresh = torch.Generator(x.device).manual_seed(self.seed + 1)
         own = _own_bound(trainer, fresh)
-        best = measure_evidence(model, likelihood, x, y, 64, 2, generator=fresh)
+        best = measure_evidence(model, likelihood, x, y, 64, passes=8, generator=fresh)
         mean, variance = model.predict(torch.tensor(data.x_test, device=x.device))
         probs, labels = Bernoulli().predict_proba(mean, variance).cpu(), data.y_test % 2
         return {

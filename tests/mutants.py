@@ -340,6 +340,7 @@ def main() -> int:
     parser.add_argument("--out", type=Path, help="file for the result")
     options = parser.parse_args()
     os.environ["JAXTYPING_DISABLE"] = "1"  # functions are what the modules say
+    os.environ["CUDA_VISIBLE_DEVICES"] = ""  # forks cannot use a GPU that their parent has seen, and torch's Adam asks for it
     every, listed = possible(), equivalent()
     drawn = random.Random(options.seed).sample(every, options.count)
     chosen = [named(*one) for one in NAMED] + [one for one in drawn if not is_equivalent(one, listed)]

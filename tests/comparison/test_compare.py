@@ -16,14 +16,32 @@ from pandas import DataFrame
 import orbitgp
 from orbitgp import Comparison
 from orbitgp.comparison import compare
+from orbitgp.comparison.parallel import Job, train_all
+from orbitgp.estimators import InvariantGPRegressor
 from orbitgp.likelihoods import StudentT
-from orbitgp.orbits import GaussianNoise, Identity, Permutation
+from orbitgp.orbits import GaussianNoise, Identity, Orbit, Permutation
 
 
 def fixed_rbf(lengthscale: float) -> RBFKernel:
     kernel = RBFKernel()
     kernel.lengthscale = lengthscale
     return kernel.requires_grad_(False)
+
+
+class Jitter(Orbit):
+    """An orbit that no file can describe."""
+
+    num_draws = 1
+
+    def transform(self, x: torch.Tensor, u: torch.Tensor) -> torch.Tensor:
+        return x[:, None] + 0.1 * (u - 0.5)
+
+
+class Doubled(torch.nn.Module):
+    """A feature map that no file can describe."""
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return 2 * x
 
 
 @pytest.fixture(scope="module")
@@ -198,6 +216,19 @@ class TestKeep:
     def test_other_data_are_trained_anew(self, again: Callable[..., Any], symmetric: tuple[np.ndarray, np.ndarray]) -> None:
         x, y = symmetric
         assert [again(x, y)[0], again(x, y + 1.0)[0], again(x.astype(np.float32), y)[0], again(x, y)[0]] == [2, 2, 2, 0]
+
+    def test_an_orbit_and_a_map_of_ones_own_are_handed_in_again(
+        self, symmetric: tuple[np.ndarray, np.ndarray], tmp_path: Path
+    ) -> None:
+        settings = {"feature_map": Doubled(), "max_steps": 2, "num_samples": 2, "inference": "exact"}
+        job = Job("jitter", Jitter(), 0, InvariantGPRegressor, settings)
+        done: list[bool] = []
+        (first,), (again,) = (
+            train_all([job], *symmetric, watch=lambda _, record: done.append(record is None), keep=tmp_path) for _ in range(2)
+        )
+        assert done[-2:] == [True, True]  # nothing was trained before the second
+        assert again.evidence == first.evidence
+        assert again.seconds == pytest.approx(first.seconds, abs=1.0)
 
     def test_data_frames_and_labels_that_are_objects(
         self, again: Callable[..., Any], symmetric: tuple[np.ndarray, np.ndarray]

@@ -221,6 +221,19 @@ def test_a_bound_that_gains_much_for_little_slack_is_not_trusted() -> None:
     assert standing([two[0], trained(job("shifts"), Fake(386.2, 560.0))], ROWS).high == inf
 
 
+def test_a_nat_of_slack_costs_what_the_second_run_gained_for_it() -> None:
+    """By hand: 12 nats for a slack of 6 in place of 10 are 3 for each nat, so 12 + 6 * 3 + 12."""
+    two = [trained(job("a"), Fake(*ends)) for ends in ((0.0, 10.0), (12.0, 18.0))]
+    assert standing(two, ROWS).high == pytest.approx(42.0)
+
+
+def test_refining_takes_at_least_twenty_seconds_by_default() -> None:
+    """As the docstring of ``compare`` says. Six models of a second each, and no end of further ones."""
+    tie = dict.fromkeys("abcdef", 1000.0)
+    by_default, twenty, thirty = (run(tie, seconds, inference="sparse", num_inducing=2)[2] for seconds in (None, 20.0, 30.0))
+    assert by_default == twenty != thirty
+
+
 def test_what_is_refined_next() -> None:
     best, loose = Standing("a", 100.0, 99.0, 120.0), Standing("b", 80.0, 80.0, 170.0)
     tight, beaten = Standing("c", 90.0, 89.0, 101.0), Standing("d", 1.0, 1.0, 1.0)
@@ -241,3 +254,5 @@ def test_a_second_run_that_gains_nothing_leaves_twice_the_slack() -> None:
 def test_all_orbits_but_one_count_as_tries() -> None:
     standings, *_ = run({"a": 100.0, "b": 50.0, "c": 10.0}, seconds=0.0)
     assert {standing.tried for standing in standings} == {2}
+    standings, *_ = run({"a": 100.0, "b": 50.0}, seconds=0.0)
+    assert {standing.tried for standing in standings} == {1}

@@ -13,8 +13,13 @@ pytest.importorskip("matplotlib")
 
 from matplotlib.colors import to_hex
 
+from orbitgp.comparison.parallel import Job, Trained
 from orbitgp.comparison.result import Comparison
 from orbitgp.comparison.verdict import Standing
+from orbitgp.estimators import InvariantGPRegressor
+from orbitgp.inference.evidence import Evidence
+from orbitgp.orbits import GaussianNoise, Identity, Orbit
+from orbitgp.orbits.description import Description
 from orbitgp.plotting.figures import ACCENT, SOFT, new_axes
 
 
@@ -67,3 +72,82 @@ def test_a_picture_grows_by_a_line_for_each_orbit() -> None:
 
     width, height = Comparison._chart_size.fget(Two)
     assert (width, height) == pytest.approx((6, 1.9))
+
+
+class Fake(InvariantGPRegressor):
+    """A stand-in for a fitted model, with what a comparison reads of it."""
+
+    def __init__(self, orbit: Orbit, value: float, high: float, likelihood: str) -> None:
+        exact = high < inf
+        self.orbit_, self.evidence_ = orbit, Evidence(value, 0.5, 40, None, likelihood, exact, None if exact else value + 3.0)
+        self.inference_ = "exact" if exact or likelihood != "Gaussian" else "sparse"
+
+    def describe(self) -> Description:
+        return self.orbit_.describe()
+
+
+def compared(*made: tuple[str, float, float, Orbit], likelihood: str = "Gaussian") -> Comparison:
+    """Each orbit with an end of its interval, and a first model that was worse by ten nats."""
+    standings = [Standing(name, value, value - 1, high) for name, value, high, _ in made]
+    trained = {}
+    for name, value, high, orbit in made:
+        jobs = [Job(name, orbit, 0, InvariantGPRegressor, purpose=purpose) for purpose in ("", "40 steps")]
+        models = [Fake(orbit, at, high, likelihood) for at in (value - 10, value)]
+        trained[name] = [Trained(job, 2.0, model) for job, model in zip(jobs, models, strict=True)]
+    return Comparison(standings, trained, "none")
+
+
+def test_what_it_prints() -> None:
+    found = compared(("noise", 1100.0, 1101.0, GaussianNoise(0.5)), ("none", 10.0, 11.0, Identity()))
+    assert str(found).splitlines() == [
+        "orbit  evidence         lies between  behind the best  inference  models",
+        "noise   1,100.0  1,099.0 and 1,101.0                       exact       2",
+        "none       10.0         9.0 and 11.0          1,090.0      exact       2",
+        "",
+        "The data support noise: +1,090 (+1,088 to +1,092) nats over no invariance.",
+    ]
+    assert (found.settled, found.tied, found.best) == (True, ["noise"], "noise")
+    assert found.over_plain() == 1090.0
+    tied = compared(
+        ("none", 10.0, inf, Identity()), ("noise", 9.0, 14.0, GaussianNoise(0.5)), ("far", -90.0, -89.0, Identity())
+    )
+    assert not tied.settled
+    assert tied.over_plain() is None
+    lines = str(tied).splitlines()
+    assert lines[1].split() == ["none", "10.0", "9.0", "and", "?", "sparse", "2"]
+    assert lines[2].split() == ["noise", "9.0", "8.0", "and", "14.0", "1.0", "?", "exact", "2"]
+    assert lines[-3:] == ["They have learned:", "  none   nothing", "  noise  noise of standard deviation 0.50"]
+    unlearned = compared(("a", 10.0, 11.0, Identity()), ("b", 9.0, 14.0, Identity()))
+    assert "They have learned" not in str(unlearned)
+
+
+def test_what_it_converts_to() -> None:
+    found = compared(("noise", 1100.0, 1101.0, GaussianNoise(0.5)), ("none", 10.0, inf, Identity()))
+    first, second = found.to_dict()["rows"]
+    assert first == {
+        "orbit": "noise",
+        "evidence": 1100.0,
+        "low": 1099.0,
+        "high": 1101.0,
+        "behind": 0.0,
+        "certain": False,
+        "inference": "exact",
+        "models": 2,
+        "learned": {"scale": 0.5},
+        "seconds": 4.0,
+    }
+    assert (second["high"], second["behind"], second["certain"], second["learned"]) == (None, 1090.0, False, {})
+    assert found.to_dict()["models"]["none"] == [
+        {"trained for": what, "inference": "sparse", "evidence": at, "stderr": 0.5, "upper": at + 3.0, "seconds": 2.0}
+        for what, at in (("the comparison", 0.0), ("40 steps", 10.0))
+    ]
+    page = found._repr_html_()
+    assert page.startswith(f"<div><b><p>{found.sentences[0]}</p></b><img")
+    assert [page.count(text) for text in ("<tr>", "noise of standard deviation 0.50", found.sentences[1])] == [3, 1, 1]
+
+
+def test_a_bound_of_exact_inference_is_said() -> None:
+    orbits = ("noise", 30.0, inf, GaussianNoise(0.5)), ("none", 10.0, inf, Identity())
+    said = "Each evidence is the lower bound that the StudentT likelihood gives, and the intervals are of that bound."
+    assert compared(*orbits, likelihood="StudentT").sentences[-1] == said
+    assert said not in compared(*orbits).sentences

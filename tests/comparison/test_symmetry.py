@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 import torch
+from scipy.stats import ks_2samp
 
 import orbitgp
 from orbitgp.comparison.symmetry import default_generators, joined, likely_generators
@@ -44,6 +45,17 @@ def test_few_data_cannot_tell() -> None:
     found = orbitgp.find_symmetry(X, y, ["swap(0, 1)"])
     assert found.unknown == ["swap(0, 1)"]
     assert type(found.orbit).__name__ == "Identity"
+
+
+def test_settings_are_those_of_the_estimator_and_what_has_not_converged_is_no_evidence() -> None:
+    X = np.random.default_rng(0).normal(size=(40, 2))
+    y = np.sin(2 * X.sum(1))
+    given = {"random_state": 5, "max_steps": 2, "likelihood": "gaussian"}
+    found = orbitgp.find_symmetry(X, y, ["swap(0, 1)"], **given)
+    assert {**found.model.get_params(), **given, "inference": "exact"} == found.model.get_params()
+    assert not found.model.converged_
+    assert found.unknown == ["swap(0, 1)"]  # no invariance might be anywhere above it
+    assert found.nats["swap(0, 1)"] > found.needed
 
 
 def test_generators_are_joined_into_the_group_that_they_generate() -> None:
@@ -88,6 +100,13 @@ def test_likely_generators_exchange_columns_that_look_alike() -> None:
     three = np.column_stack([rng.integers(0, 3, (200, 2))])
     assert likely_generators(three) == ["swap(0, 1)"]  # of three values, none of them below zero
     assert likely_generators(np.column_stack([three[:, 0], three[:, 0] + 0.5])) == []
+
+
+@pytest.mark.parametrize(("by", "alike"), [(10.5, ["swap(0, 1)"]), (16.5, [])])
+def test_columns_are_alike_that_the_test_of_kolmogorov_and_smirnov_cannot_tell(by: float, alike: list[str]) -> None:
+    x = np.arange(1.0, 51.0)
+    assert (ks_2samp(x, x + by).pvalue > 0.05) == bool(alike)
+    assert likely_generators(np.column_stack([x, x + by])) == alike
 
 
 def test_only_the_likeliest_generators_are_tried() -> None:

@@ -265,7 +265,7 @@ def _measured(problem: Problem, estimator: Any, model: Any, x: torch.Tensor, y: 
     size = getattr(estimator.orbit_, "size", None)
     samples = None if size is not None and samples >= size else samples
     generator = torch.Generator().manual_seed(problem.seed)
-    return measure_evidence(model, likelihood, x, y, samples, sampler=options.sampler, generator=generator)
+    return measure_evidence(model, likelihood, x, y, samples, passes=8, sampler=options.sampler, generator=generator)
 
 
 @torch.no_grad()

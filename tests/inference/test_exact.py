@@ -10,7 +10,7 @@ from typing import Any
 import gpytorch
 import pytest
 import torch
-from gpytorch.kernels import MaternKernel, RBFKernel, ScaleKernel
+from gpytorch.kernels import Kernel, MaternKernel, RBFKernel, ScaleKernel
 from torch import Tensor
 
 from experiments.stick_breaking import StickBreaking
@@ -19,9 +19,9 @@ from orbitgp.inference.dense_posterior import Posterior
 from orbitgp.inference.exact import ExactGP
 from orbitgp.inference.noisy_covariance import NoisyCovariance
 from orbitgp.inference.orbit_gram import gram
-from orbitgp.kernels import FeatureMapKernel, InvariantKernel, OrientedGradients, covariance
+from orbitgp.kernels import FeatureMapKernel, InvariantKernel, MeanEmbedding, OrientedGradients, covariance
 from orbitgp.likelihoods import Bernoulli, Dirichlet, Gaussian, Likelihood, StudentT
-from orbitgp.orbits import Flip, GaussianNoise, Identity, Orbit, Permutation, Rotation
+from orbitgp.orbits import Flip, GaussianNoise, Identity, Orbit, Permutation, Rotation, Weighted
 
 N, DIM = 20, 3
 
@@ -193,6 +193,15 @@ def test_gram_in_blocks_is_the_double_mean(name: str, elements: int, monkeypatch
     torch.testing.assert_close(model.gram(), brute(model, x, x))
 
 
+def test_gram_of_an_orbit_with_weights_is_the_weighted_double_sum() -> None:
+    """Of a group, and of a set that is none."""
+    x = torch.randn(7, DIM, dtype=torch.float64)
+    for orbit in (Weighted(Permutation.cyclic(3), 0.1), Weighted(Permutation([(0, 1, 2), (0, 2, 1), (1, 2, 0)]), 0.2)):
+        model, weights = ExactGP(kernel(), orbit, x), orbit.weights()
+        pairs = model.kernel(orbit.elements(x).flatten(0, 1)).to_dense().reshape(7, 3, 7, 3)
+        torch.testing.assert_close(model.gram(), torch.einsum("i,nimj,j->nm", weights, pairs, weights).detach())
+
+
 @pytest.mark.parametrize("elements", [1, 70, 2**24])
 def test_gradient_of_a_weighted_sum(elements: int, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("orbitgp.inference.orbit_gram.chunk_elements", lambda device: elements)
@@ -336,3 +345,30 @@ def test_corrected_draws_are_two_different_sets_of_a_quarter_each() -> None:
     samples = model.with_corrected_draws().samples(x)
     assert samples.shape == (5, 12, DIM)
     assert not torch.isclose(*samples.split(6, dim=1)).any()
+
+
+@pytest.mark.parametrize(
+    ("base", "orbit", "gains"),
+    [
+        (MaternKernel(), GaussianNoise(0.5), True),
+        (RBFKernel(), GaussianNoise(0.5), False),  # in closed form
+        (MaternKernel(), Permutation.cyclic(3), False),
+        (FeatureMapKernel(MaternKernel(), MeanEmbedding(torch.nn.Identity()), (3,)), GaussianNoise(0.5), False),
+    ],
+)
+def test_draws_of_more_than_two_dimensions_are_worth_a_correction(base: Kernel, orbit: Orbit, gains: bool) -> None:
+    x = torch.randn(4, 3, dtype=torch.float64)
+    assert ExactGP(base, orbit.double(), x, num_samples=8).gains_by_correction == gains
+    if gains:
+        assert not ExactGP(base, orbit, x[:, :2], num_samples=8).gains_by_correction
+
+
+@pytest.mark.parametrize(("rows", "samples", "dim"), [(12, 6, 200), (40, 6, 2)])
+def test_what_is_kept_for_a_gradient_is_counted(rows: int, samples: int, dim: int) -> None:
+    """Against the tensors that autograd keeps: each as often as it has a storage of its own."""
+    of, seen = covariance(kernel()), torch.randn(rows, samples, dim, dtype=torch.float64, requires_grad=True)
+    kept: dict[int, Tensor] = {}
+    with torch.autograd.graph.saved_tensors_hooks(lambda one: kept.setdefault(one.data_ptr(), one), lambda one: one):
+        gram(of, seen)
+    share = orbit_gram.kept_elements(rows, samples, dim, samples**2, seen.device) / sum(one.numel() for one in kept.values())
+    assert 0.35 < share < 1.1

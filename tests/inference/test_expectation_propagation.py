@@ -7,6 +7,7 @@ import pytest
 import torch
 from scipy.special import gammaln, log_expit, logsumexp
 from torch import Tensor
+from torch.distributions import Normal, kl_divergence
 
 from orbitgp import InvariantGPClassifier
 from orbitgp.inference import dense_posterior
@@ -135,10 +136,11 @@ def test_it_comes_to_rest(name: str, variance: float, monkeypatch: pytest.Monkey
     assert len(turns) == 1
 
 
-def test_what_is_missing_is_the_sum_over_pairs_of_skewnesses_and_correlations() -> None:
+@pytest.mark.parametrize("prior", [9.0, 1e-3])
+def test_what_is_missing_is_the_sum_over_pairs_of_skewnesses_and_correlations(prior: float) -> None:
     """1/12 sum over m != n of s_m s_n r_mn^3: cavities and correlations by dense algebra, and skewnesses on a grid."""
     x, y = HARD["one of a class"]
-    covariance = gram(x, 9.0)
+    covariance = gram(x, prior)
     found = solved(covariance, y, mean=0.0)
     assert found.local is not None
     nu, tau = found.local[:, 0].numpy(), found.local[:, 1].numpy()
@@ -155,7 +157,18 @@ def test_what_is_missing_is_the_sum_over_pairs_of_skewnesses_and_correlations() 
     pairs = [skewness[m] * skewness[n] * correlation[m, n] ** 3 for m in range(12) for n in range(12) if m != n]
     estimate = missing_nats(LIKELIHOOD, torch.as_tensor(y)[:, None], found.local, found.system)
     assert estimate == pytest.approx(abs(sum(pairs)) / 12, rel=0.01)
-    assert estimate > 1e-3
+    assert (estimate > 1e-3) == (prior == 9.0)
+
+
+def test_a_divergence_is_that_of_two_normal_laws() -> None:
+    cavities = dense_posterior.Cavities(torch.tensor([[0.5], [-2.0]]).double(), torch.tensor([[3.0], [0.2]]).double())
+    tilted = Tilted(*(torch.tensor(row).double()[:, None] for row in ([0.0, 0.0], [0.4, -0.3], [0.2, 1.5])))
+    sites = torch.tensor([[0.3, 0.7], [-1.0, 2.0]]).double()
+    mean, variance, (nu, tau) = cavities.mean[:, 0], cavities.variance[:, 0], sites.T
+    found = Normal(mean + variance * tilted.slope[:, 0], (variance - variance**2 * tilted.curvature[:, 0]).sqrt())
+    marginal = 1 / (1 / variance + tau)
+    expected = kl_divergence(found, Normal(marginal * (mean / variance + nu), marginal.sqrt())).sum()
+    assert cavities.divergence(tilted, sites) == pytest.approx(float(expected))
 
 
 def _again(covariance: np.ndarray, y: np.ndarray, local: Tensor) -> float:

@@ -55,12 +55,14 @@ def test_it_settles_at_the_highest_bound() -> None:
     assert found == len(points)
 
 
-@pytest.mark.parametrize("of_a_datum", [1e-1, 1e-3])
-def test_it_ends_where_one_more_turn_would_gain_too_little(of_a_datum: float, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Gains that halve from turn to turn, the first of them 100 nats of 100 data: the next must be below what is asked."""
+@pytest.mark.parametrize(("first", "of_a_datum"), [(100.0, 1e-1), (100.0, 1e-3), (0.5, 1e-3)])
+def test_it_ends_where_one_more_turn_would_gain_too_little(
+    first: float, of_a_datum: float, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Gains that halve from turn to turn, and 100 data: the next must be below what is asked."""
     monkeypatch.setattr(AndersonMixing, "next", lambda self, point, image: image)
     monkeypatch.setattr("orbitgp.inference.fixed_point._NATS_OF_DATUM", of_a_datum)
-    bounds = [100 * sum(0.5**k for k in range(n)) for n in range(20)]
+    bounds = [first * sum(0.5**k for k in range(n)) for n in range(20)]
     count = []
 
     def turn(point: Any) -> tuple[float | int, Any, None] | tuple[float, Any, str] | tuple[float, Any, int]:
@@ -72,7 +74,7 @@ def test_it_ends_where_one_more_turn_would_gain_too_little(of_a_datum: float, mo
     assert gains[len(count) - 1] < 100 * of_a_datum <= gains[len(count) - 2]
 
 
-@pytest.mark.parametrize("bound", [float("nan"), -float("inf"), 1.0])
+@pytest.mark.parametrize("bound", [float("nan"), -float("inf"), float("inf"), 1.0])
 def test_what_is_not_finite_ends_it(bound: float) -> None:
     points = []
 

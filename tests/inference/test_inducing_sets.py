@@ -126,6 +126,17 @@ def test_they_are_saved(tmp_path: Path) -> None:
     assert again.training.inducing_samples == 4
 
 
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_their_draws_have_the_precision_of_the_points_and_are_spread_evenly(dtype: torch.dtype) -> None:
+    points = torch.zeros(3, 1, dtype=dtype)
+    model = InvariantGP(RBFKernel(), GaussianNoise(0.5).to(dtype), points, inducing_samples=64)
+    assert model.inducing_draws is not None
+    assert model.inducing_draws.dtype == model.inducing_sets().dtype == dtype
+    # Each set is a net: one draw in each of 64 intervals of equal probability.
+    for draws in model.inducing_draws[:, :, 0]:
+        assert (64 * draws).floor().sort().values.tolist() == list(range(64))
+
+
 def test_a_large_finite_orbit_is_averaged_over_as_many_elements_as_asked_for() -> None:
     orbit = Permutation([[1, 0, 2, 3, 4], [1, 2, 3, 4, 0]], close=True)
     assert orbit.size == 120

@@ -16,7 +16,7 @@ from orbitgp.inference.elbo import expected_log_likelihood
 from orbitgp.inference.inducing_points import initial_inducing
 from orbitgp.inference.local_parameters import LocalName, LocalParameters, RecognitionNetwork, Setting
 from orbitgp.inference.model import InvariantGP
-from orbitgp.likelihoods import Bernoulli, Likelihood
+from orbitgp.likelihoods import Bernoulli, Gaussian, Likelihood
 from orbitgp.orbits import GaussianNoise, Orbit
 from orbitgp.planning.options import TrainerSettings, TrainingOptions
 from orbitgp.training.trainer import Trainer
@@ -69,6 +69,21 @@ def test_a_run_that_goes_on_from_a_state_ends_in_the_same_place(local: LocalName
         assert torch.equal(a, b)
     for a, b in zip(whole.stochastic.local.state_dict().values(), second.stochastic.local.state_dict().values(), strict=True):
         assert torch.equal(a, b)
+
+
+def test_kept_values_start_at_one_and_are_the_best_for_the_moments_of_their_last_refit() -> None:
+    x, y = torch.zeros(5, 2, dtype=torch.float64), torch.ones(5, 1, dtype=torch.float64)
+    model, likelihood = make_trainer().model, Bernoulli()
+    kept = LocalParameters("kept", Setting(model, likelihood, x, y), seed=0)
+    rows, moments = torch.tensor([3, 1]), gaussian_moments(torch.tensor([[2.0], [-3.0]]).double(), torch.ones(2, 1).double())
+    best = likelihood.local(y[rows], moments)
+    assert kept.follows_posterior
+    assert torch.equal(kept.refit(rows, moments), best)
+    assert torch.equal(kept.at(torch.arange(5)), torch.ones(5, 1).double().index_copy(0, rows, best))
+    without = LocalParameters("kept", Setting(model, Gaussian(), x, y), seed=0)
+    assert without.at(rows) is None
+    assert without.refit(rows, moments) is None
+    assert not without.follows_posterior
 
 
 def test_the_network_starts_from_the_seed_and_leaves_the_global_generator_alone() -> None:

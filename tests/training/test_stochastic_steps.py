@@ -270,7 +270,7 @@ def test_priors_enter_the_objective_but_neither_bound_nor_evidence() -> None:
     values = {}
     for strict, trainer in trainers.items():
         evidence = measure_evidence(
-            trainer.model, trainer.likelihood, trainer.x, trainer.y, 8, generator=trainer.stochastic.generator
+            trainer.model, trainer.likelihood, trainer.x, trainer.y, 8, passes=8, generator=trainer.stochastic.generator
         )
         trainer.stochastic.step()
         values[strict] = evidence, trainer.stochastic.bounds[0].item()

@@ -148,9 +148,9 @@ def train_and_refine(
     models = {trained.job.name: [trained] for trained in (*train(jobs), *done)}
     if seconds is None:
         seconds = max(LEAST_SECONDS, SHARE * sum(first.seconds for (first,) in models.values()))
-    workers = 1 if n_jobs == 1 else int(joblib.effective_n_jobs(n_jobs))
+    workers = joblib.effective_n_jobs(n_jobs)
     while True:
-        standings = [standing(row, rows, tried=max(1, len(models) - 1)) for row in models.values()]
+        standings = [standing(row, rows, tried=len(models) - 1) for row in models.values()]
         found = [refinement(models[name][-1], rows) for name in undecided(standings)]
         more = [step.job for step in found if step is not None and step.seconds <= seconds]
         if not more:

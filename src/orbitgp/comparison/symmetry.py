@@ -100,8 +100,7 @@ def find_symmetry(
 
     def fitted(name: str, orbit: Orbit | None, learned: int = 0) -> tuple[Estimator, Standing]:
         model = kind(orbit, **{"inference": "exact", "random_state": random_state, **settings}).fit(values, y)
-        low, high = model.evidence_.interval
-        return model, Standing(name, model.evidence_.value, low, high, converged=model.converged_, learned=learned, tried=tried)
+        return model, Standing(name, model.evidence_.value, *model.evidence_.interval_of_best, learned=learned, tried=tried)
 
     model, plain = fitted("none", None)
     trials = {name: fitted(name, orbit) for name, orbit in orbits.items()}

@@ -55,8 +55,7 @@ class CollapsedGP(nn.Module):
     def __init__(self, sparse: InvariantGP, x: Inputs, num_samples: int | None = None, seed: int = 0) -> None:
         super().__init__()
         self.sparse, self.orbit, self.prior_mean = sparse, sparse.orbit, sparse.prior_mean
-        self.register_buffer("x", x, persistent=False)
-        self.num_samples, self.seed = num_samples, seed
+        self.x, self.num_samples, self.seed = x, num_samples, seed
 
     @property
     def is_enumerated(self) -> bool:

@@ -10,6 +10,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
+from functools import partial
 
 import torch
 from jaxtyping import Float
@@ -151,10 +152,10 @@ def measure_evidence(
     likelihood: Likelihood,
     x: Float[Tensor, "rows *features"] | RowSource,
     y: Float[Tensor, "rows *outputs"],
-    num_samples: int | None = 64,
-    num_groups: int = 2,
+    num_samples: int | None,
+    *,
+    passes: int,
     sampler: Policy = "qmc",
-    passes: int = 8,
     local_passes: int = 4,
     generator: torch.Generator | None = None,
     most_rows: int | None = None,
@@ -163,13 +164,13 @@ def measure_evidence(
 
     Where there are more than ``most_rows`` data, each pass draws this number at random, and they stand for all.
     """
-    factor = model.factor()
+    factor, sample = model.factor(), partial(model.orbit.sample, sampler=sampler, generator=generator)
 
     def drawn(index: Tensor) -> Iterator[tuple[Tensor, Samples]]:
         """This process's rows and their samples, a few at a time."""
         for piece in chunks(x, model, num_samples, len(index)):
             part = owned(x, index[piece])
-            samples = model.orbit.sample(x[part.rows], num_samples, num_groups, sampler, generator, part.among)
+            samples = sample(x[part.rows], num_samples, among=part.among)
             if len(part.rows):
                 yield part.rows, samples
 
@@ -192,7 +193,7 @@ def measure_evidence(
 
     with model.cached_inducing_features():
         # A finite orbit that is enumerated has no noise: one pass is enough.
-        enumerated = model.orbit.sample(first(x, 1), num_samples, num_groups, sampler, generator).pairing.off == 0.0
+        enumerated = sample(first(x, 1), num_samples).pairing.off == 0.0
         if most_rows is None or most_rows >= len(x):
             index = torch.arange(len(x), device=x.device)
             local = local_parameters(index)

@@ -35,7 +35,7 @@ from orbitgp.kernels import Surroundings
 from orbitgp.orbits import Atoms
 
 MODELS = ("Coulomb matrix", "atoms", "atoms, Matérn")
-CHOSEN = "atoms"  # the folds, the learning curve and QM9 take the model with the highest evidence of 1,000 molecules
+CHOSEN = "atoms, Matérn"  # the folds, the learning curve and QM9 take the model with the highest evidence of 1,000 molecules
 FOLDS, FEW, CURVE = 5, 1000, (500, 1000, 2000, 4000)
 TEST_QM9 = 5000
 
@@ -63,8 +63,8 @@ class Molecules(Run):
     model: str
     train: int
     fold: int = 0
-    steps: int = 80  # of learning all constants, from FEW molecules
-    refinements: int = 8  # steps of learning kernel and noise, from all of them
+    steps: int = 200  # of learning all constants, from FEW molecules
+    refinements: int = 25  # steps of learning kernel and noise, from all of them
     test: int = TEST_QM9
 
     def name(self) -> str:

@@ -21,19 +21,32 @@ def dirichlet_noise(labels: torch.Tensor | None = None) -> torch.Tensor:
     return Dirichlet(L, 0.01).observations(torch.eye(L, dtype=torch.float64)[labels])[1]
 
 
+def smaller_in(*counts: int) -> torch.Tensor:
+    """Noise that is smaller in so many rows of each function, here and there, by amounts that differ."""
+    noise = torch.ones(N, len(counts), dtype=torch.float64)
+    for column, count in zip(noise.mT, counts, strict=True):
+        column[torch.randperm(N)[:count]] = torch.rand(count, dtype=torch.float64) + 1e-3
+    return noise
+
+
 NOISES = {
     "one for all": lambda: torch.full((N, 1), 0.1, dtype=torch.float64),
     "one column, each its own": lambda: torch.rand(N, 1, dtype=torch.float64) + 0.01,
     "Dirichlet": dirichlet_noise,
     "Dirichlet, most of one class and none of another": lambda: dirichlet_noise(torch.tensor([0] * 20 + [1, 1, 2, 2])),
     "columns that are equal": lambda: (torch.rand(N, 1, dtype=torch.float64) + 0.01).expand(N, L),
+    "smaller in rows that functions share": lambda: smaller_in(9, 12, 10, 11),
+    "smaller in few, many and no rows": lambda: smaller_in(5, 0, 24, 2),
+    "smaller in all rows of one": lambda: smaller_in(0, 0, 24, 0),
     "all different": lambda: torch.rand(N, L, dtype=torch.float64) + 0.01,
 }
 
 
+@pytest.mark.parametrize("at_once", [1, 2**24])  # numbers: each function on its own, or functions together
 @pytest.mark.parametrize("invert", [True, False])
 @pytest.mark.parametrize("name", NOISES)
-def test_everything_equals_the_dense_inverses(name: str, invert: bool) -> None:
+def test_everything_equals_the_dense_inverses(name: str, invert: bool, at_once: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("orbitgp.inference.noisy_covariance.chunk_elements", lambda _: at_once)
     k, noise = gram(), NOISES[name]()
     system = NoisyCovariance(k, noise, invert)
     dense = [torch.linalg.inv(k + torch.diag(column)) for column in noise.unbind(1)]
@@ -55,3 +68,8 @@ def test_everything_equals_the_dense_inverses(name: str, invert: bool) -> None:
 def test_a_dirichlet_takes_one_factorisation_for_all_classes() -> None:
     assert len(NoisyCovariance(gram(), dirichlet_noise()).factors) == 1
     assert len(NoisyCovariance(gram(), NOISES["all different"]()).factors) == L
+
+
+def test_functions_with_about_as_many_rows_are_updated_together() -> None:
+    assert [len(update.functions) for update in NoisyCovariance(gram(), smaller_in(9, 12, 10, 11)).updates] == [4]
+    assert [len(update.functions) for update in NoisyCovariance(gram(), smaller_in(5, 0, 12, 7)).updates] == [2, 1]

@@ -15,6 +15,7 @@ eigenvalues lie between min noise/r and 1. Where noises differ everywhere, each 
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import NamedTuple
 
 import torch
@@ -22,16 +23,29 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from orbitgp.kernels.cholesky import cholesky
+from orbitgp.machine import chunk_elements
 
 Square = Float[Tensor, "rows rows"]
 
 
 class _Update(NamedTuple):
-    """The rows R of a function whose noise is smaller, and root with root root^T = (D^-1 - A_RR)^-1."""
+    """Functions with about as many rows R of smaller noise, and a root of each, root root^T = (D^-1 - A_RR)^-1.
 
-    function: int
-    rows: Int[Tensor, " few"]
-    root: Float[Tensor, "few few"]
+    Functions with fewer of them have further rows, where D and the root are zero.
+    """
+
+    functions: Int[Tensor, " some"]
+    rows: Int[Tensor, "some few"]
+    root: Float[Tensor, "some few few"]
+
+    @property
+    def places(self) -> tuple[Tensor, Tensor]:
+        """Where the rows of each function are in its own column."""
+        return self.rows, self.functions[:, None]
+
+    def parts(self, inverse: Square) -> Float[Tensor, "some few rows"]:
+        """P^T with P = A_R root: C_l^-1 = A + P P^T."""
+        return self.root.mT @ inverse.mT[self.rows]
 
 
 class NoisyCovariance:
@@ -46,7 +60,9 @@ class NoisyCovariance:
         self.noise = noise
         reference = noise.amax(1)
         lower = reference[:, None] - noise
-        alike = noise.shape[1] == 1 or float((lower > 0).double().mean()) <= 0.5  # or updates cost as much as factors
+        sizes, order = (lower > 0).sum(0).sort(descending=True)
+        counts = sizes.tolist()
+        alike = 2 * sum(counts) <= lower.numel()  # or updates cost as much as factors
         factors = [cholesky(_noisy(covariance, column)) for column in ([reference] if alike else noise.unbind(1))]
         self.factors, self.jitter = [factor for factor, _ in factors], max(jitter for _, jitter in factors)
         self.copies = noise.shape[1] // len(factors)  # of each factor, for functions that share it
@@ -54,32 +70,30 @@ class NoisyCovariance:
         self.inverses: list[Square] = []
         if invert:
             self.invert()
-        smaller = (lower > 0).any(0).nonzero()[:, 0].tolist() if alike else []
-        self.updates = [self._update(function, lower[:, function]) for function in smaller]
+        together = _together(counts, chunk_elements(noise.device) // (16 * len(noise))) if alike else ()
+        self.updates = [self._update(order[some], lower.mT, counts[some.start]) for some in together]
 
     def invert(self) -> None:
         """Make the inverses."""
         self.inverses = [torch.cholesky_inverse(factor) for factor in self.factors]
 
-    def _update(self, function: int, lower: Float[Tensor, " rows"]) -> _Update:
-        rows = lower.nonzero()[:, 0]
-        root_d = lower[rows].sqrt().diag()
-        inner = root_d.sign() - root_d @ self._columns(rows)[rows] @ root_d
+    def _update(self, functions: Int[Tensor, " some"], lower: Float[Tensor, "latents rows"], few: int) -> _Update:
+        rows = lower[functions].topk(few).indices.sort().values
+        root_d = lower[functions[:, None], rows].sqrt()
+        inner = -root_d[:, :, None] * self._among(rows) * root_d[:, None]
+        inner.diagonal(dim1=1, dim2=2).add_(1.0)
         factor = cholesky(inner).lower
-        self.logdets[function] += 2 * factor.diagonal().log().sum()
+        self.logdets.index_add_(0, functions, 2 * factor.diagonal(dim1=1, dim2=2).log().sum(1))
         # (D^-1 - A_RR)^-1 = D^1/2 (I - D^1/2 A_RR D^1/2)^-1 D^1/2 = root root^T
-        return _Update(function, rows, torch.linalg.solve_triangular(factor, root_d, upper=False).mT)
+        return _Update(functions, rows, torch.linalg.solve_triangular(factor, torch.diag_embed(root_d), upper=False).mT)
 
-    def _columns(self, rows: Int[Tensor, " few"]) -> Float[Tensor, "rows few"]:
-        """A_R."""
+    def _among(self, rows: Int[Tensor, "some few"]) -> Float[Tensor, "some few few"]:
+        """A_RR of each function."""
         if self.inverses:
-            return self.inverses[0][:, rows]
-        unit = torch.nn.functional.one_hot(rows, len(self.noise)).mT.to(self.noise)
-        return torch.cholesky_solve(unit, self.factors[0])
-
-    def _part(self, update: _Update) -> Float[Tensor, "rows few"]:
-        """P = A_R root: C_l^-1 = A + P P^T."""
-        return self._columns(update.rows) @ update.root
+            return self.inverses[0][rows[:, :, None], rows[:, None]]
+        unit = self.noise.new_zeros(len(self.noise), rows.numel()).scatter_(0, rows.flatten()[None], 1.0)
+        halves = torch.linalg.solve_triangular(self.factors[0], unit, upper=False).unflatten(1, rows.shape).transpose(0, 1)
+        return halves.mT @ halves  # A = L^-T L^-1
 
     def solve(self, right: Float[Tensor, "rows latents sets"]) -> Float[Tensor, "rows latents sets"]:
         """C_l^-1 of the columns of each function l."""
@@ -90,8 +104,8 @@ class NoisyCovariance:
         if not self.updates:
             return solved
         rest = torch.zeros_like(right)
-        for function, rows, root in self.updates:
-            rest[rows, function] = root @ (root.mT @ solved[rows, function])
+        for update in self.updates:
+            rest[update.places] = update.root @ (update.root.mT @ solved[update.places])
         return solved + torch.cholesky_solve(rest.flatten(1), self.factors[0]).view_as(right)
 
     def explained(self, cross: Float[Tensor, "rows others"]) -> Float[Tensor, "others anylatents"]:
@@ -100,24 +114,24 @@ class NoisyCovariance:
         explained = torch.stack([half.square().sum(0) for half in halves], 1).repeat(1, self.copies)
         if self.updates:
             solved = torch.linalg.solve_triangular(self.factors[0].mT, halves[0], upper=True)
-            for function, rows, root in self.updates:
-                explained[:, function] += (root.mT @ solved[rows]).square().sum(0)
+            for update in self.updates:
+                explained.index_add_(1, update.functions, (update.root.mT @ solved[update.rows]).square().sum(1).mT)
         return explained
 
     def diagonals(self) -> Float[Tensor, "rows anylatents"]:
         """The diagonals of C_l^-1."""
-        inverses = self.inverses or (torch.cholesky_inverse(factor) for factor in self.factors)
+        inverses = self.inverses or [torch.cholesky_inverse(factor) for factor in self.factors]
         diagonals = torch.stack([inverse.diagonal() for inverse in inverses], 1).repeat(1, self.copies)
         for update in self.updates:
-            diagonals[:, update.function] += self._part(update).square().sum(1)
+            diagonals.index_add_(1, update.functions, update.parts(inverses[0]).square_().sum(1).mT)
         return diagonals
 
     def total(self, latents: int) -> Square:
         """sum_l C_l^-1 over all latent functions, from the inverses."""
-        total = torch.stack(self.inverses).sum(0) * (latents / len(self.inverses))
-        if self.updates:
-            parts = torch.cat([self._part(update) for update in self.updates], 1)
-            total.addmm_(parts, parts.mT)
+        total = sum(self.inverses[1:], self.inverses[0]) * (latents / len(self.inverses))
+        for update in self.updates:
+            parts = update.parts(self.inverses[0]).flatten(0, 1)
+            total.addmm_(parts.mT, parts)
         return total
 
 
@@ -147,6 +161,16 @@ class LowRankCovariance:
         """The diagonals of C_l^-1."""
         halves = [torch.linalg.solve_triangular(factor, self.a.mT, upper=False) for factor in self.factors]
         return 1 / self.noise - torch.stack([half.square().sum(0) for half in halves], 1) / self.noise.square()
+
+
+def _together(counts: list[int], most: int) -> Iterator[slice]:
+    """Runs of functions, the largest first, with numbers of rows within a factor of two and no more than ``most`` in all."""
+    start = 0
+    for stop in range(1, len(counts) + 1):
+        if stop == len(counts) or 2 * counts[stop] < counts[start] or (stop + 1 - start) * counts[start] > most:
+            if counts[start]:
+                yield slice(start, stop)
+            start = stop
 
 
 def _noisy(covariance: Square, noise: Float[Tensor, " rows"]) -> Square:

@@ -73,6 +73,19 @@ def test_what_else_may_follow() -> None:
     assert TimeLimit(None, 1000, 10_000, limit.work).allows(10**9, 400, 16, spent=1e9)
 
 
+def test_fresh_draws_are_measured_on_the_rows_that_there_is_time_for() -> None:
+    """By hand: the posterior of 10,000 rows with 8 draws takes 47.25 s, and measures of 1,000 rows 7 or 16 times 0.19125 s.
+
+    Those of 750 rows take 7 times 0.10318 s.
+    """
+    limit = TimeLimit(100.0, 1000, 10_000, Workload(8, 92, CPU, one_noise=True))
+    assert limit.checked_rows(1000, 8, 3, spent=100 - 48.6) == 1000
+    assert limit.checked_rows(1000, 8, 3, spent=100 - 48.5) == 750
+    assert limit.checked_rows(1000, 8, 5, spent=100 - 48.6) < 750
+    assert limit.checked_rows(1000, 8, 3, spent=200) <= 50
+    assert TimeLimit(None, 1000, 10_000, limit.work).checked_rows(5000, 8, 3, spent=1e9) == 1000
+
+
 def test_an_orbit_without_draws_is_not_measured_with_others() -> None:
     limit = TimeLimit(200.0, 1000, 10_000, Workload(8, 92, CPU, one_noise=True))
     assert limit.to_learn(None) == pytest.approx(limit.to_learn(8) + 7 * 0.19125)

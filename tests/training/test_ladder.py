@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from itertools import pairwise
 from typing import Any
 
@@ -18,6 +18,7 @@ from torch import Tensor
 
 from orbitgp.datasets import digits
 from orbitgp.inference.exact import ExactGP
+from orbitgp.inference.fresh_evidence import FreshEvidence
 from orbitgp.likelihoods import Bernoulli, Gaussian, GaussianIndicators, Likelihood
 from orbitgp.orbits import GaussianNoise, Identity, Orbit, Permutation, Rotation, TimeShift, Translation
 from orbitgp.planning.rungs import LEAST_DRAWS, MOST_DRAWS, Rung, rungs
@@ -251,6 +252,37 @@ def test_starts_are_not_scored_when_the_time_is_over(monkeypatch: pytest.MonkeyP
     climber.run()
     assert not climber.converged
     assert len(calls) <= 3
+
+
+def test_fresh_draws_score_no_climb_when_the_time_is_over(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The first score takes longer than the limit, so no second one begins but that of the end; what was climbed is kept."""
+    found: list[tuple[Vector, int]] = []
+    fresh_at = Objective.fresh_at
+
+    def slow(objective: Objective, vector: Vector, sets: Sequence[int] = (1, 2)) -> FreshEvidence:
+        found.append((vector, len(sets)))
+        time.sleep(2.0 if len(found) == 1 else 0.0)
+        return fresh_at(objective, vector, sets)._replace(value=-1e9)  # no climb is supported, and all are scored on the way
+
+    monkeypatch.setattr(Objective, "fresh_at", slow)
+    climber = make(Drawn(0.2).double(), *wave(), fixed_draws=4, limit=TimeLimit(2.0))
+    climber.run()
+    assert not climber.converged
+    assert [sets for _, sets in found] == [2, 3]
+    np.testing.assert_allclose(found[0][0], found[1][0], rtol=1e-12)
+
+
+def test_who_stops_a_run_waits_for_no_scores(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Stopped while the kernel alone is learned."""
+    scored: list[Vector] = []
+    climber = make(Drawn(0.2).double(), *wave(), fixed_draws=4)
+    climber.callback = lambda record: climber.stop()
+    monkeypatch.setattr(Objective, "value_at", lambda *arguments: scored.append(arguments[1]) or 0.0)
+    begun = climber.learned.get()
+    climber.run()
+    assert not scored
+    assert climber.steps > 0
+    assert (climber.learned.get() != begun)[~climber.learned.is_reach].any()
 
 
 def test_a_budget_that_ends_while_starts_are_tried_keeps_the_best_of_them() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable
 from math import inf, pi
 from pathlib import Path
@@ -23,7 +24,8 @@ from orbitgp.planning.rungs import Rung
 from orbitgp.planning.time_limit import TimeLimit
 from orbitgp.report.page import Content, page
 from orbitgp.training.ladder import Ladder
-from orbitgp.training.learned_vector import LearnedVector
+from orbitgp.training.learned_vector import LearnedVector, Vector
+from orbitgp.training.objective import Objective
 from orbitgp.training.plausible import plausible_ranges
 
 ROWS = 24
@@ -89,6 +91,23 @@ def test_nothing_is_plausible_where_no_time_is_left() -> None:
     assert plausible_ranges(late)
     late.limit = TimeLimit(late.seconds, len(late.x), len(late.x), work)
     assert plausible_ranges(late) == {}
+
+
+@pytest.mark.slow
+def test_profiles_end_with_the_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    """There seems to be time, but the first point alone takes longer."""
+    late, asked = climbed(), list[Objective]()
+    evaluate = Objective.__call__
+
+    def slow(objective: Objective, vector: Vector) -> tuple[float, Vector]:
+        asked.append(objective)
+        time.sleep(3)
+        return evaluate(objective, vector)
+
+    monkeypatch.setattr(Objective, "__call__", slow)
+    late.limit = TimeLimit(late.seconds + 3, len(late.x), len(late.x), workload(late.model, late.likelihood, 16))
+    assert plausible_ranges(late) == {}
+    assert len(asked) == 1
 
 
 @pytest.mark.slow

@@ -23,7 +23,7 @@ from orbitgp.inference.exact import ExactGP
 from orbitgp.likelihoods import Likelihood
 from orbitgp.planning.cost import CONDITIONING, Workload, workload
 from orbitgp.planning.options import TrainerSettings
-from orbitgp.planning.rungs import CHECKED_ROWS, FIRST_DRAWS
+from orbitgp.planning.rungs import CHECKED_ROWS, FIRST_DRAWS, SKETCH_ROWS
 
 _QUICK = 2.0  # seconds of what follows a run that was stopped, for each of its parts
 
@@ -85,10 +85,19 @@ class TimeLimit:
                 rows = 3 * rows // 4
         return rows, samples
 
-    def _after(self, samples: int | None) -> float:
-        """Seconds of what follows learning. Fresh draws take seven posteriors: K_f between three pairs of sets, and its own."""
-        work, checked = self._with(samples), min(self.learn_rows, CHECKED_ROWS)
-        measures = 0.0 if samples is None else 7 * work.conditioning(checked).seconds
+    def checked_rows(self, rows: int, samples: int | None, sets: int, spent: float) -> int:
+        """Rows on which sets of fresh draws are measured when some seconds are spent: fewer where little time is left."""
+        rows = min(rows, CHECKED_ROWS)
+        while self.seconds is not None and self.work is not None and rows > SKETCH_ROWS:
+            if spent + self._after(samples, rows, sets) <= self.seconds:
+                break
+            rows = 3 * rows // 4
+        return rows
+
+    def _after(self, samples: int | None, checked: int = CHECKED_ROWS, sets: int = 3) -> float:
+        """Seconds of what follows learning. Fresh draws take a posterior for each set, for each pair, and one more."""
+        work, checked = self._with(samples), min(self.learn_rows, checked)
+        measures = 0.0 if samples is None else (sets * (sets + 1) / 2 + 1) * work.conditioning(checked).seconds
         return self.pace * (work.conditioning(self.rows).seconds + measures)
 
     def _with(self, samples: int | None) -> Workload:

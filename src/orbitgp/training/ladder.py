@@ -1,9 +1,8 @@
 """Learning by the evidence: candidates climb a ladder of fidelities, and those that can no longer win drop out.
 
-Every rung has more rows or more draws of the orbit than the one before (:mod:`orbitgp.planning.rungs`). On each, every
-candidate climbs to an optimum (:mod:`orbitgp.training.maximise`), and the contenders among the optima go on
-(:mod:`orbitgp.training.contenders`). The candidates are narrower and wider orbits, and the simpler orbits that the orbit
-contains (:mod:`orbitgp.training.starts`). Three rules make the end trustworthy:
+Every rung has more rows or more draws of the orbit than the one before (:mod:`orbitgp.planning.rungs`). On each, candidates
+climb to optima (:mod:`orbitgp.training.maximise`), and contenders go on (:mod:`orbitgp.training.contenders`). Candidates are
+narrower, wider and simpler orbits (:mod:`orbitgp.training.starts`). Three rules make the end trustworthy:
 
 - **Fresh draws decide.** S draws that all data share are a finite orbit, whose evidence contains pairs of equal draws.
   Parameters may feed on these. So each optimum is scored with fresh draws. That score ranks the candidates, and draws double
@@ -125,19 +124,20 @@ class Ladder(Run):
         self.between_climbs()
         self.model.num_samples = self.rung.draws
         with suppress(Stopped):  # draws that chose between candidates are no longer fresh
-            is_sure = not self.converged or abs(self.draw_shift) < DRAWS_TOLERANCE / 10
-            found = self._fresh_shift(Optimum(math.nan, self.learned.get()), self.rung, _LAST_SETS[: 3 if is_sure else 5])
+            sets = _LAST_SETS[: 3 if not self.converged or abs(self.draw_shift) < DRAWS_TOLERANCE / 10 else 5]
+            rows = self.limit.checked_rows(*self.rung, len(sets), time.perf_counter() - self._clock)
+            found = self._fresh_shift(Optimum(math.nan, self.learned.get()), self.rung._replace(rows=rows), sets=sets)
             self.draw_shift, self.draw_error = found.value, max(found.error, 0.5 * self.draw_gain)
 
-    def _fresh_shift(self, at: Optimum, rung: Rung, sets: Sequence[int] = (1, 2), corrected: bool = False) -> FreshEvidence:
-        """Nats that fresh draws add to the evidence there, and their error. Some of many rows tell, in proportion."""
+    def _fresh_shift(self, at: Optimum, rung: Rung, corrected: bool = False, sets: Sequence[int] = (1, 2)) -> FreshEvidence:
+        """Nats that fresh draws add to the evidence there, and their error. Some of the rows tell, in proportion."""
         if rung.draws is None or isinstance(self.model, CollapsedGP):
             return FreshEvidence(0.0, 0.0)
-        rows = min(rung.rows, CHECKED_ROWS)
-        objective, share = self.objective(rung._replace(rows=rows), corrected=corrected), rung.rows / rows
+        rung = rung._replace(rows=min(rung.rows, CHECKED_ROWS))
+        objective, share = self.objective(rung, corrected=corrected), self.rung.rows / rung.rows
         with self.interruptibly():
             fresh = objective.fresh_at(at.vector, sets)
-            value = at.value if rows == rung.rows and math.isfinite(at.value) else objective.value_at(at.vector)
+            value = at.value if share == 1 and math.isfinite(at.value) else objective.value_at(at.vector)
             return FreshEvidence(share * (fresh.value - value), share * fresh.error)
 
     def _climb_ladder(self) -> Optimum:
@@ -206,8 +206,8 @@ class Ladder(Run):
         """The optimum with its evidence on fresh draws; or, where these do not support it, the best point on the way to it."""
 
         def scored(optimum: Optimum) -> Optimum:
-            shift = self._fresh_shift(optimum, rung, corrected=objective.model.corrected).value
-            return optimum._replace(fresh=optimum.value + shift)
+            with self.in_budget(rung, best=found):
+                return optimum._replace(fresh=optimum.value + self._fresh_shift(optimum, rung, objective.model.corrected).value)
 
         best = found = scored(found)
         if found.value - found.fresh <= max(DRAWS_TOLERANCE, _PER_ROW * rung.rows):
@@ -222,10 +222,10 @@ class Ladder(Run):
 
     def _tolerance(self, objective: Objective, vector: Vector, rung: Rung) -> float:
         """Nats an iteration, below which a climb ends."""
-        most = self.rungs[-1].draws
-        last = rung.rows == self.learn_rows and (rung.draws is None or most is None or rung.draws >= min(LEAST_DRAWS, most))
+        enough = min(LEAST_DRAWS, self.rungs[-1].draws or LEAST_DRAWS)
+        is_fine = objective.is_plain or (rung.rows == self.learn_rows and (rung.draws or enough) >= enough)
         self.learned.set(vector)
-        least = _FINE if last or objective.is_plain else DRAWS_TOLERANCE
+        least = _FINE if is_fine else DRAWS_TOLERANCE
         return max(least, _PER_ROW * rung.rows, _FINE * abs(self.draw_shift), objective.resolution())
 
     def _candidates(self) -> list[Optimum]:
@@ -258,7 +258,7 @@ class Ladder(Run):
         except Stopped as stopped:
             known = sorted((o for o in (*found, stopped.best) if o is not None), key=lambda o: o.value)
             vectors = [self._begin, *(self.learned.with_reaches(self._begin, o.vector) for o in known[-1:])]
-            self.learned.set(max(vectors, key=self.objective(self.rung).value_at))
+            self.learned.set(vectors[-1] if self.stopped else max(vectors, key=self.objective(self.rung).value_at))
             raise
         return max(found, key=lambda o: o.value)
 

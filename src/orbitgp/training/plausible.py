@@ -18,6 +18,7 @@ twice the fall is nearly a straight line in r, so a few Newton steps find where 
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable
 from math import inf
 from typing import NamedTuple
@@ -77,11 +78,12 @@ def _profiles(climber: Ladder, best: Vector, indices: list[int], rung: Rung) -> 
     rows and fewer draws a flat optimum lies elsewhere, too, but the ends do not.
     """
     objective, learned, times = climber.objective(rung), climber.learned, len(climber.x) / rung.rows
-
-    known: dict[bytes, tuple[float, Vector]] = {}
+    known, start = dict[bytes, tuple[float, Vector]](), time.perf_counter() - climber.seconds
 
     def minus(vector: Vector) -> tuple[float, Vector]:
         if vector.tobytes() not in known:
+            if not climber.limit.allows(1, *rung, time.perf_counter() - start):
+                raise Stopped
             value, gradient = objective(vector)
             known[vector.tobytes()] = times * value, times * gradient
         return known[vector.tobytes()]

@@ -148,7 +148,7 @@ class Run(Engine):
 
     def evaluate(self, objective: Objective, vector: Vector, rung: Rung) -> tuple[float, Vector]:
         """Evaluate an objective once, if the budget allows."""
-        with self._in_budget(rung):
+        with self.in_budget(rung):
             self.steps += 1
             self._nominal += self.limit.evaluation_seconds(rung.rows, 1 if objective.is_plain else rung.draws)
             found = objective(vector)
@@ -158,17 +158,24 @@ class Run(Engine):
 
     def score(self, objective: Objective, rung: Rung, vector: Vector) -> float:
         """The evidence there without its gradient, if the budget allows. It is no step."""
-        with self._in_budget(rung):
+        with self.in_budget(rung):
             return objective.value_at(vector)
 
     @contextmanager
-    def _in_budget(self, rung: Rung) -> Iterator[None]:
-        """What may be interrupted, and does not begin where the budget is spent. A run that continues has done it before."""
+    def in_budget(self, rung: Rung, best: Optimum | None = None) -> Iterator[None]:
+        """What may be interrupted, and does not begin where the budget is spent. A run that continues has done it before.
+
+        ``best``: the highest point known, which would be lost.
+        """
         self.seconds = time.perf_counter() - self._clock
-        if self.stopped or (self.up_to_date and self._fraction(rung) >= 1.0):
-            raise Stopped
-        with self.interruptibly():
-            yield
+        try:
+            if self.stopped or (self.up_to_date and self._fraction(rung) >= 1.0):
+                raise Stopped
+            with self.interruptibly():
+                yield
+        except Stopped as stopped:
+            stopped.best = best
+            raise
 
     def climb_once(self, climb: Callable[..., Optimum], *arguments: Any, **settings: Any) -> Optimum:
         """The optimum of this climb, which a run that continues already knows."""

@@ -25,18 +25,18 @@ from __future__ import annotations
 import math
 from bisect import bisect_left
 from dataclasses import dataclass, replace
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import torch
 from jaxtyping import Float
 from torch import Tensor
-from torch.overrides import TorchFunctionMode
 
 from orbitgp.inference.exact import ExactGP
 from orbitgp.inference.model import InvariantGP
 from orbitgp.inference.orbit_gram import kept_elements
 from orbitgp.inference.rows import RowSource, first
 from orbitgp.inference.streamed import held_elements
+from orbitgp.kernels.covariance import FeatureMapCovariance
 from orbitgp.kernels.feature_maps import embeds_means
 from orbitgp.likelihoods import Likelihood
 from orbitgp.machine import chunk_elements
@@ -47,7 +47,6 @@ Inputs = Float[Tensor, "rows *features"] | RowSource
 _EVALUATION = 0.015  # seconds of an evaluation that do not depend on the size of the data
 _MEMORY_SHARE = 0.7  # of the free memory
 CONDITIONING = 0.6  # of the time for a fit may go into conditioning on all data
-_PRODUCTS = ("matmul", "__matmul__", "mm", "bmm", "linear", "einsum")
 
 
 class Speed(NamedTuple):
@@ -81,25 +80,6 @@ def nominal_speed(device: torch.device) -> Speed:
     # The clock is in kHz; some drivers do not say.
     cycles = 1e3 * getattr(properties, "clock_rate", 1.5e6) * properties.multi_processor_count
     return Speed(*(min(_SUSTAINED * cycles * count, most) for count, most in zip(per_cycle, GPU, strict=True)))
-
-
-class _Operations(TorchFunctionMode):
-    """Adds up the operations of products of matrices, and of convolutions, while it is entered.
-
-    A product of a (M, K) and b (K, N) takes 2 M K N operations: twice the root of the product of the sizes of a, b and a b.
-    """
-
-    total = 0.0
-
-    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        found = func(*args, **(kwargs or {}))
-        tensors = [one for one in args if isinstance(one, Tensor)]
-        name = getattr(func, "__name__", "")
-        if name in _PRODUCTS and len(tensors) > 1:
-            self.total += 2 * math.sqrt(tensors[0].numel() * tensors[1].numel() * found.numel())
-        elif name.startswith("conv") and len(tensors) > 1:
-            self.total += 2 * tensors[1][0].numel() * found.numel()
-        return found
 
 
 @dataclass(frozen=True)
@@ -139,14 +119,18 @@ class Workload:
     def of(cls, model: ExactGP | InvariantGP, likelihood: Likelihood, x: Inputs, samples: int) -> Workload:
         """That of exact inference with this likelihood and these data, and the kernel and orbit of a model."""
         one_noise = not likelihood.num_locals and (likelihood.shares_curvature or likelihood.num_latents == 1)
-        row = first(x, 1).flatten(1).detach().requires_grad_()  # a map that keeps what it yielded maps it again for a gradient
-        with _Operations() as mapping, torch.enable_grad():
-            dim = model.covariance.features(row).shape[-1]
+        dim, mapping = math.prod(x.shape[1:]), 0.0
+        if isinstance(model.covariance, FeatureMapCovariance):
+            from torch.utils.flop_counter import FlopCounterMode  # takes a tenth of a second to load
+
+            row = first(x, 1).flatten(1).detach().requires_grad_()  # a map that keeps what it yielded maps it again
+            with FlopCounterMode(display=False) as counter, torch.enable_grad():
+                dim, mapping = model.covariance.features(row).shape[-1], float(counter.get_total_flops())
         tables = model.orbit.table_bytes(x.shape[1:])
         counts, double = covariances_and_turns(likelihood), x.dtype == torch.float64
         single = (isinstance(model, ExactGP) and model.vectors.pairs(samples) < samples**2) or embeds_means(model.kernel)
         corrected = isinstance(model, ExactGP) and model.gains_by_correction
-        return cls(samples, dim, x.device, *counts, double, tables, one_noise, single, corrected, mapping.total)
+        return cls(samples, dim, x.device, *counts, double, tables, one_noise, single, corrected, mapping)
 
     @property
     def pairs(self) -> int:

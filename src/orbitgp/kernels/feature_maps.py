@@ -129,9 +129,6 @@ class MeanEmbedding(nn.Module):
         """Let the map see these inputs."""
         prepare(self.feature_map, x)
 
-    def saved_arguments(self) -> dict[str, Any]:
-        return {"feature_map": self.feature_map}
-
 
 def embeds_means(kernel: Kernel) -> bool:
     """Whether this kernel compares means over orbits."""

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from math import inf
-from typing import Any
 
 import torch
 import torch.nn.functional as F
@@ -108,9 +107,6 @@ class Frame(LearnedConstants):
     def forward(self, x: Float[Tensor, "rows *shape"]) -> Float[Tensor, "rows mapped"]:
         seen = self._framed(x)
         return seen.flatten(1) if self.feature_map is None else self.feature_map(seen)
-
-    def saved_arguments(self) -> dict[str, Any]:
-        return {"feature_map": self.feature_map, "learn": self.learn}
 
 
 def check_images(feature_map: nn.Module, x: Float[Tensor, "rows *shape"]) -> None:

@@ -79,7 +79,8 @@ class Orbit(Portable):
         ranges = self.named_ranges()
         skewed = {name: part.skewed_ends() for name, part in ranges.items() if part.skew is not None}
         # A range without a skew may start as one that is not learned: the values of parameters are saved apart.
-        known = {**vars(self), **skewed, **({"learn": bool(skewed)} if ranges else {})}
+        parts = {name: part for name, part in self.named_children() if name not in ranges}
+        known = {**vars(self), **parts, **skewed, **({"learn": bool(skewed)} if ranges else {})}
         return {name: known[name] for name in signature(type(self)).parameters if name in known}
 
     def __repr__(self) -> str:

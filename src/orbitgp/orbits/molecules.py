@@ -12,8 +12,6 @@ such as :class:`orbitgp.kernels.Surroundings`, neither do rotations, reflections
 
 from __future__ import annotations
 
-from typing import Any
-
 import torch
 
 from orbitgp.orbits.base import FiniteOrbit
@@ -50,6 +48,3 @@ class Atoms(FiniteOrbit):
         order[:, 0] = torch.arange(self.size)  # atom a changes places with the first
         order.diagonal().zero_()
         return x[:, order]
-
-    def saved_arguments(self) -> dict[str, Any]:
-        return {"size": self.size}

@@ -21,8 +21,6 @@ Both ends are within reach: s is reflected at 0 and at 1, and w is smooth there.
 
 from __future__ import annotations
 
-from typing import Any
-
 import torch
 from jaxtyping import Float
 from torch import Tensor, nn
@@ -82,6 +80,3 @@ class Weighted(FiniteOrbit):
         others = self.weights().tolist()[1:]
         values = {f"weight_{i}": w for i, w in enumerate(others, 1)} if self.each else {"weight": others[0]}
         return Description(f"Weighted {self.orbit.describe().title}", {name: Quantity(w) for name, w in values.items()})
-
-    def saved_arguments(self) -> dict[str, Any]:
-        return {"orbit": self.orbit, "each": self.each}

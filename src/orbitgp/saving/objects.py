@@ -13,12 +13,11 @@ be rebuilt: those at the end of this module, and what a user adds::
         def saved_arguments(self) -> dict[str, Any]:
             return {"dim": len(self.widths)}
 
-A class whose plain attributes have the names of its arguments needs no such method. The arguments say only how the object is
-built (how many parameters of what shape): the values of parameters are stored as tensors.
+A class whose plain attributes and parts have the names of its arguments needs no such method. The arguments say only how the
+object is built (how many parameters of what shape): the values of parameters are stored as tensors.
 
-What is built from a name and arguments is compared with the original before the file is written. If any of its parts or plain
-attributes differ, the file says that this object must be handed in when it is loaded, as it does for classes that nobody
-registered. So what is rebuilt is always what was saved, and never something that looks like it.
+What they build is compared with the original before the file is written. If any parts or plain attributes differ, the file says
+that this object must be handed in when it is loaded, as for classes that nobody registered. What is rebuilt is what was saved.
 """
 
 from __future__ import annotations
@@ -215,7 +214,8 @@ def _owner(module: nn.Module, name: str) -> tuple[nn.Module, str]:
 
 
 def _same_names(value: object) -> Arguments:
-    return {name: vars(value)[name] for name in signature(type(value)).parameters if name in vars(value)}
+    known = {**vars(value), **getattr(value, "_modules", {})}
+    return {name: known[name] for name in signature(type(value)).parameters if name in known}
 
 
 def _arguments(value: Any) -> Arguments:

@@ -32,7 +32,7 @@ from orbitgp.inference.prior import single_precision_suffices
 from orbitgp.likelihoods import Likelihood
 from orbitgp.likelihoods.base import Quadratic
 from orbitgp.machine import in_parts, in_smaller_chunks
-from orbitgp.orbits import FiniteOrbit, Orbit
+from orbitgp.orbits import Orbit
 from orbitgp.orbits.sampling import Inputs
 
 Columns = Float[Tensor, "rows latents"]
@@ -56,11 +56,6 @@ class CollapsedGP(nn.Module):
         super().__init__()
         self.sparse, self.orbit, self.prior_mean = sparse, sparse.orbit, sparse.prior_mean
         self.x, self.num_samples, self.seed = x, num_samples, seed
-
-    @property
-    def is_enumerated(self) -> bool:
-        """Whether f needs no draws: the orbit is finite."""
-        return isinstance(self.orbit, FiniteOrbit)
 
     @property
     def kernel(self) -> Kernel:

@@ -24,11 +24,10 @@ from orbitgp.inference.dense_posterior import Gram, Locals, Observations, Soluti
 from orbitgp.inference.exact_predictions import ExactPredictions
 from orbitgp.inference.fresh_evidence import FreshEvidence, fresh_evidence
 from orbitgp.inference.noisy_covariance import NoisyCovariance
-from orbitgp.inference.orbit_gram import Seen
 from orbitgp.inference.prior import MeanName, Means, PriorMean, single_precision_suffices
 from orbitgp.inference.streamed import Streamed, held_elements
 from orbitgp.kernels import Covariance, covariance
-from orbitgp.kernels.covariance import closed_form
+from orbitgp.kernels.covariance import Seen, closed_form
 from orbitgp.kernels.feature_maps import embeds_means
 from orbitgp.kernels.orbit_average import CorrectedCovariance, averaged, single_sum
 from orbitgp.likelihoods import Likelihood
@@ -133,7 +132,7 @@ class ExactGP(ExactPredictions):
         view.weights, view.noise = self.weights[:rows], self.noise[:rows]
         return view
 
-    def samples(self, x: Inputs) -> Float[Tensor, "rows samples dim"]:
+    def samples(self, x: Inputs) -> Seen:
         """The finite orbit of each row."""
         orbit = self.orbit if self._closed_form is None else Identity()
         if self.corrected and self.num_samples is not None:

@@ -21,10 +21,9 @@ from torch import Tensor, nn
 
 from orbitgp.inference import streamed
 from orbitgp.inference.noisy_covariance import NoisyCovariance
-from orbitgp.inference.orbit_gram import Seen
 from orbitgp.inference.prior import Means
 from orbitgp.inference.streamed import Streamed, held_elements
-from orbitgp.kernels import Covariance
+from orbitgp.kernels.covariance import Covariance, Cross, Seen
 from orbitgp.machine import chunk_elements, in_smaller_chunks
 from orbitgp.orbits.sampling import Inputs, Pairing
 
@@ -76,22 +75,18 @@ class ExactPredictions(nn.Module):
                 variances[-1][rows] = self._left(own[rows], cross[rows], self._posterior())
         return torch.cat(means), torch.cat(variances)
 
-    def _left(
-        self, own: Float[Tensor, " others"], cross: Float[Tensor, "others data"], system: NoisyCovariance
-    ) -> Float[Tensor, "others latents"]:
+    def _left(self, own: Float[Tensor, " others"], cross: Float[Tensor, "others data"], system: NoisyCovariance) -> Latents:
         """The variance that is left of each latent function, given data."""
         left = (own[:, None] - system.explained(cross.mT)).clamp_min(0.0)
         return left.repeat(1, self.num_latents // left.shape[1])
 
     @in_smaller_chunks
     @torch.no_grad()
-    def predict_mean(self, x: Inputs, *_: Any, **__: Any) -> Float[Tensor, "others latents"]:
+    def predict_mean(self, x: Inputs, *_: Any, **__: Any) -> Latents:
         """The mean of f alone, each row on its own, streamed: it needs no factor, and no variance of the prior."""
         return torch.cat([prior + cross @ self.weights for _, prior, cross in self._with_data(x, self._conditioned_on())])
 
-    def _with_data(
-        self, x: Inputs, seen: Float[Tensor, "data samples dim"] | Streamed
-    ) -> Iterator[tuple[Seen, Means, Float[Tensor, "rows data"]]]:
+    def _with_data(self, x: Inputs, seen: Float[Tensor, "data samples dim"] | Streamed) -> Iterator[tuple[Seen, Means, Cross]]:
         """What g sees of some new rows, their prior means, and covariances of f there and at the data; a few rows at a time."""
         # Data that are mapped anew for each part of the new rows ask for large parts.
         at_once = held_elements(x.device) // seen.numbers if isinstance(seen, Streamed) else self.rows_at_once(x)
@@ -101,9 +96,7 @@ class ExactPredictions(nn.Module):
             yield other, prior, streamed.cross(self.vectors, other, seen).double()
 
     @torch.no_grad()
-    def joint(
-        self, x: Inputs, *_: Any, **__: Any
-    ) -> tuple[Float[Tensor, "others latents"], Float[Tensor, "anylatents others others"]]:
+    def joint(self, x: Inputs, *_: Any, **__: Any) -> tuple[Latents, Float[Tensor, "anylatents others others"]]:
         """Mean and joint covariance of f at x; one covariance if all latent functions share it."""
         vectors, seen, system = self.vectors, self._conditioned_on(), self._posterior()
         other, prior = self.seen_and_means(x)

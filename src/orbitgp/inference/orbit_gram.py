@@ -19,12 +19,9 @@ from jaxtyping import Float
 from torch import Tensor
 from torch.utils.checkpoint import checkpoint
 
-from orbitgp.kernels.covariance import Centre, Covariance
+from orbitgp.kernels.covariance import Centre, Covariance, Cross, OthersSeen, Seen
 from orbitgp.machine import chunk_elements, in_smaller_chunks
 from orbitgp.orbits.sampling import Pairing
-
-Seen = Float[Tensor, "rows samples dim"]
-Others = Float[Tensor, "others samples dim"]
 
 _LEAST_BLOCK = {False: 2**21, True: 2**26}  # values of k_g; smaller blocks take longer than they save above the diagonal
 _KEPT_CHUNKS = 5  # intermediates of the largest size that may be kept for the gradient
@@ -54,7 +51,7 @@ def kept_elements(rows: int, samples: int, dim: int, pairs: int, device: torch.d
 
 @in_smaller_chunks
 @torch.no_grad()
-def cross(covariance: Covariance, seen: Seen, others: Others, centre: Centre | None = None) -> Float[Tensor, "rows others"]:
+def cross(covariance: Covariance, seen: Seen, others: OthersSeen, centre: Centre | None = None) -> Cross:
     """K_f between data and others, by square tiles: a product of narrow ones takes less time than copies of its wide side."""
     side = _tile(covariance, seen)
     rows = max(1, min(side, len(seen)))

@@ -18,8 +18,7 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from orbitgp.inference import orbit_gram
-from orbitgp.inference.orbit_gram import Others, Seen
-from orbitgp.kernels.covariance import Covariance
+from orbitgp.kernels.covariance import Covariance, Cross, OthersSeen, Seen
 from orbitgp.machine import chunk_elements, in_smaller_chunks
 from orbitgp.orbits.sampling import Inputs
 
@@ -83,7 +82,7 @@ def gram(covariance: Covariance, seen: Seen | Streamed) -> Float[Tensor, "rows r
     return result
 
 
-def cross(covariance: Covariance, seen: Seen, others: Others | Streamed) -> Float[Tensor, "rows others"]:
+def cross(covariance: Covariance, seen: Seen, others: OthersSeen | Streamed) -> Cross:
     """K_f between data and others."""
     centre = others[:1][0].mean(0)
     return torch.cat([orbit_gram.cross(covariance, seen, block, centre) for block in blocks(others)], 1)

@@ -26,7 +26,7 @@ from jaxtyping import Float
 from linear_operator import to_dense
 from torch import Tensor
 
-from orbitgp.kernels.covariance import Centre, Covariance, Stationary, covariance
+from orbitgp.kernels.covariance import Centre, Covariance, Cross, OthersSeen, Seen, Stationary, covariance
 from orbitgp.kernels.patches import WhitenedPatches
 from orbitgp.orbits.sampling import Blocks, Pairing
 
@@ -135,9 +135,7 @@ class ConvolutionalCovariance(Covariance):
     def sums_on_tensor_cores(self, points: Tensor) -> bool:
         return self.of_patches.sums_on_tensor_cores(points)
 
-    def cross(
-        self, xa: Float[Tensor, "rows size dim"], xb: Float[Tensor, "others another dim"], centre: Centre | None = None
-    ) -> Float[Tensor, "rows others"]:
+    def cross(self, xa: Seen, xb: OthersSeen, centre: Centre | None = None) -> Cross:
         of_patches = self.of_patches
         left, right = (self.kernel.patches(x).flatten(1, 2) for x in (xa, xb))
         if not (isinstance(of_patches, Stationary) and of_patches.sums_on_tensor_cores(left)):

@@ -37,6 +37,9 @@ from orbitgp.orbits.sampling import Blocks, Pairing, pair_sides, pair_weights
 Inducing = Float[Tensor, "inducing dim"]
 Points = Float[Tensor, "*batch n dim"]
 Others = Float[Tensor, "*batch m dim"]
+Seen = Float[Tensor, "rows size dim"]  # what g sees of the finite orbit of each datum,
+OthersSeen = Float[Tensor, "others another dim"]  # and of others
+Cross = Float[Tensor, "rows others"]
 Centre = Float[Tensor, " dim"]
 Expectations = tuple[Float[Tensor, "rows blocks inducing"], Float[Tensor, " rows"]]  # Kfu of each block, and kff
 # k_g / variance between points and others (None: the same points), summed over blocks of as many points
@@ -90,15 +93,11 @@ class Covariance(nn.Module):
         """Kfu for each block and kff for each datum."""
         return self.cross(xa.flatten(0, 1), z[:, None]).unflatten(0, xa.shape[:2]), self.own(xa, pairing)
 
-    def between(
-        self, xa: Float[Tensor, "rows size dim"], xb: Float[Tensor, "others another dim"]
-    ) -> tuple[Float[Tensor, "rows others"], Float[Tensor, " rows"]]:
+    def between(self, xa: Seen, xb: OthersSeen) -> tuple[Cross, Float[Tensor, " rows"]]:
         """k_f between data and others with finite orbits (the mean over all pairs), and of each datum with itself."""
         return self.cross(xa, xb), self.own(xa[:, None], Pairing.exact())
 
-    def cross(
-        self, xa: Float[Tensor, "rows size dim"], xb: Float[Tensor, "others another dim"], centre: Centre | None = None
-    ) -> Float[Tensor, "rows others"]:
+    def cross(self, xa: Seen, xb: OthersSeen, centre: Centre | None = None) -> Cross:
         """k_f between different data. Distances may be taken from points less a centre: blocks of one matrix must share it."""
         values = self._dense(xa.flatten(0, 1), xb.flatten(0, 1))
         return values.unflatten(0, xa.shape[:2]).mean(1).unflatten(1, xb.shape[:2]).mean(2)
@@ -167,9 +166,7 @@ class Stationary(Covariance):
         self.nu = None if isinstance(base, RBFKernel) else float(base.nu)
         self.smooth = self.nu != 0.5
 
-    def cross(
-        self, xa: Float[Tensor, "rows size dim"], xb: Float[Tensor, "others another dim"], centre: Centre | None = None
-    ) -> Float[Tensor, "rows others"]:
+    def cross(self, xa: Seen, xb: OthersSeen, centre: Centre | None = None) -> Cross:
         if self.sums_on_tensor_cores(xa):
             return self.sums(xa, xb, xb.detach()[0].mean(0) if centre is None else centre)
         size, z = xa.shape[1], xb.flatten(0, 1)
@@ -188,9 +185,7 @@ class Stationary(Covariance):
     def sums_on_tensor_cores(self, points: Tensor) -> bool:
         return points.is_cuda and points.dtype == torch.float32 and self.smooth and _HAS_TRITON
 
-    def sums(
-        self, xa: Float[Tensor, "rows size dim"], xb: Float[Tensor, "others another dim"], centre: Centre, rounded: bool = False
-    ) -> Float[Tensor, "rows others"]:
+    def sums(self, xa: Seen, xb: OthersSeen, centre: Centre, rounded: bool = False) -> Cross:
         """By tensor cores: the means, or sooner those of points that are rounded to half precision."""
         from orbitgp.kernels.pair_sums import PairSums  # needs Triton, which comes with torch for GPUs
 

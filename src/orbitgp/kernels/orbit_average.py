@@ -26,7 +26,7 @@ from jaxtyping import Float, Int
 from linear_operator import to_dense
 from torch import Tensor
 
-from orbitgp.kernels.covariance import Centre, Covariance
+from orbitgp.kernels.covariance import Centre, Covariance, Cross, OthersSeen, Seen
 from orbitgp.orbits import FiniteOrbit, Orbit
 from orbitgp.orbits.sampling import Blocks, Inputs, Pairing
 
@@ -125,9 +125,7 @@ class CorrectedCovariance(Covariance):
         super().__init__(base.kernel)
         self.base = base
 
-    def cross(
-        self, xa: Float[Tensor, "rows size dim"], xb: Float[Tensor, "others size dim"], centre: Centre | None = None
-    ) -> Float[Tensor, "rows others"]:
+    def cross(self, xa: Seen, xb: OthersSeen, centre: Centre | None = None) -> Cross:
         left, right = (x.unflatten(1, (2, -1)).flatten(0, 1) for x in (xa, xb))
         means = self.base.cross(left, right, centre).unflatten(0, (-1, 2)).unflatten(2, (-1, 2))
         same, other = means[:, 0, :, 0] + means[:, 1, :, 1], means[:, 0, :, 1] + means[:, 1, :, 0]
@@ -150,9 +148,7 @@ class WeightedCovariance(Covariance):
     def pairs(self, samples: int) -> int:
         return len(self.left) * samples
 
-    def cross(
-        self, xa: Float[Tensor, "rows size dim"], xb: Float[Tensor, "others size dim"], centre: Centre | None = None
-    ) -> Float[Tensor, "rows others"]:
+    def cross(self, xa: Seen, xb: OthersSeen, centre: Centre | None = None) -> Cross:
         values = self.base.cross(xa[:, self.chosen].flatten(0, 1)[:, None], xb.flatten(0, 1)[:, None], centre)
         return torch.einsum(
             "rlop,p,l->ro", values.unflatten(1, xb.shape[:2]).unflatten(0, (len(xa), -1)), *self._weights(values)

@@ -285,9 +285,8 @@ def test_local_parameters_are_never_those_of_the_scored_draws() -> None:
     """Every step of a likelihood with local parameters scores the draws with parameters that were there before."""
     trainer = make_trainer(likelihood="bernoulli", start_rows=0)
     drawn, used = [], []
-    sample, quadratic = trainer.stochastic._sample, trainer.likelihood.quadratic
-    trainer.stochastic._sample = lambda rows, n: drawn.append(1) or sample(rows, n)
-    trainer.stochastic.posterior.sample = trainer.stochastic._sample
+    sample, quadratic = trainer.stochastic.model.orbit.sample, trainer.likelihood.quadratic
+    trainer.model.orbit.sample = lambda *given: drawn.append(1) or sample(*given)
     trainer.likelihood.quadratic = lambda y, local: used.append(len(drawn)) or quadratic(y, local)
     trainer.stochastic.step()
     draws = used[-1]

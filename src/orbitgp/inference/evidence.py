@@ -10,20 +10,19 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
-from functools import partial
 
 import torch
-from jaxtyping import Float
+from jaxtyping import Float, Int
 from torch import Tensor
 
 from orbitgp.inference.elbo import Batch, Bound, elbo_of_all
 from orbitgp.inference.model import InvariantGP
-from orbitgp.inference.rows import RowSource, first, owned
+from orbitgp.inference.rows import RowIndex, RowSource, first, owned, prefetch
 from orbitgp.likelihoods import Likelihood
 from orbitgp.likelihoods.base import Moments, required
 from orbitgp.machine import in_smaller_chunks
 from orbitgp.orbits import Samples
-from orbitgp.orbits.sampling import Policy
+from orbitgp.orbits.sampling import Inputs, Policy
 
 
 def rounded(error: float, figures: int = 2) -> str:
@@ -138,11 +137,26 @@ class Evidence:
     __repr__ = __str__
 
 
-def chunks(x: Tensor | RowSource, model: InvariantGP, num_samples: int | None, count: int | None = None) -> Iterator[slice]:
-    """Slices of ``count`` (or all) rows, so short that their orbit samples, and the kernel between these, fit into memory."""
-    rows = model.rows_at_once(x, num_samples)
-    for start in range(0, len(x) if count is None else count, rows):
-        yield slice(start, start + rows)
+def drawn(
+    model: InvariantGP,
+    x: Inputs | RowSource,
+    index: RowIndex,
+    num_samples: int | None,
+    sampler: Policy,
+    generator: torch.Generator | None,
+    following: Int[Tensor, " others"] | None = None,
+) -> Iterator[tuple[RowIndex, Samples]]:
+    """Fresh orbit samples of this process's part of these rows, so few at a time that the kernel between them fits into memory.
+
+    What comes next is read from disk meanwhile; after the last rows, ``following``.
+    """
+    pieces = index.split(model.rows_at_once(x, num_samples))
+    for piece, upcoming in zip(pieces, (*pieces[1:], index[:0] if following is None else following), strict=True):
+        part = owned(x, piece)
+        samples = model.orbit.sample(x[part.rows], num_samples, 2, sampler, generator, part.among)
+        prefetch(x, upcoming)
+        if len(part.rows):
+            yield part.rows, samples
 
 
 @in_smaller_chunks
@@ -150,7 +164,7 @@ def chunks(x: Tensor | RowSource, model: InvariantGP, num_samples: int | None, c
 def measure_evidence(
     model: InvariantGP,
     likelihood: Likelihood,
-    x: Float[Tensor, "rows *features"] | RowSource,
+    x: Inputs | RowSource,
     y: Float[Tensor, "rows *outputs"],
     num_samples: int | None,
     *,
@@ -164,15 +178,7 @@ def measure_evidence(
 
     Where there are more than ``most_rows`` data, each pass draws this number at random, and they stand for all.
     """
-    factor, sample = model.factor(), partial(model.orbit.sample, sampler=sampler, generator=generator)
-
-    def drawn(index: Tensor) -> Iterator[tuple[Tensor, Samples]]:
-        """This process's rows and their samples, a few at a time."""
-        for piece in chunks(x, model, num_samples, len(index)):
-            part = owned(x, index[piece])
-            samples = sample(x[part.rows], num_samples, among=part.among)
-            if len(part.rows):
-                yield part.rows, samples
+    factor, fresh = model.factor(), (num_samples, sampler, generator)
 
     def local_parameters(index: Tensor) -> Tensor | None:
         """The local parameters of these rows, in the place of each row."""
@@ -180,7 +186,7 @@ def measure_evidence(
             return None
         passed = []
         for _ in range(local_passes):
-            parts = (model.moments(model.whitened_means(samples, factor)) for _, samples in drawn(index))
+            parts = (model.moments(model.whitened_means(samples, factor)) for _, samples in drawn(model, x, index, *fresh))
             passed.append(_combined(parts, torch.cat))
         own = owned(x, index).rows
         found = required(likelihood.local(y[own], _combined(passed, lambda terms: torch.stack(terms).mean(0))))
@@ -188,12 +194,13 @@ def measure_evidence(
 
     def bound(index: Tensor, local: Tensor | None) -> Bound:
         """The bound from one pass over these rows with fresh draws."""
-        batches = (Batch(samples, y[rows], None if local is None else local[rows]) for rows, samples in drawn(index))
+        parts = drawn(model, x, index, *fresh)
+        batches = (Batch(samples, y[rows], None if local is None else local[rows]) for rows, samples in parts)
         return elbo_of_all(model, likelihood, batches, factor, scale=len(x) / len(index))
 
     with model.cached_inducing_features():
         # A finite orbit that is enumerated has no noise: one pass is enough.
-        enumerated = sample(first(x, 1), num_samples).pairing.off == 0.0
+        enumerated = model.orbit.sample(first(x, 1), num_samples, 2, sampler, generator).pairing.off == 0.0
         if most_rows is None or most_rows >= len(x):
             index = torch.arange(len(x), device=x.device)
             local = local_parameters(index)

@@ -7,7 +7,7 @@ update also finds those of the data that it sees.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable
 from itertools import chain
 from typing import Any
 
@@ -16,13 +16,12 @@ from jaxtyping import Float
 from torch import Tensor
 
 from orbitgp.inference import processes
-from orbitgp.inference.evidence import chunks
+from orbitgp.inference.evidence import drawn
 from orbitgp.inference.local_parameters import LocalParameters, Setting
 from orbitgp.inference.moments import WhitenedMeans
 from orbitgp.inference.natural_gradient import Statistics, set_posterior, statistics, total
-from orbitgp.inference.rows import Minibatches, Owned, RowIndex, owned, prefetch
+from orbitgp.inference.rows import Minibatches, RowIndex
 from orbitgp.machine import in_smaller_chunks
-from orbitgp.orbits import Samples
 from orbitgp.planning.options import TrainerSettings
 
 Factor = Float[Tensor, "inducing inducing"]
@@ -31,21 +30,14 @@ Factor = Float[Tensor, "inducing inducing"]
 class PosteriorUpdates:
     """q(u) of a model in training.
 
-    ``sample(rows, num_samples)`` draws from the orbits of these data; ``enumerated`` says that it gives whole orbits. ``stats``
-    are the statistics that q(u) was made from, and ``blend`` is the share of their biased part.
+    ``enumerated``: samples are whole orbits. ``stats`` are the statistics that q(u) was made from, and ``blend`` is the share
+    of their biased part.
     """
 
-    def __init__(
-        self,
-        local: LocalParameters,
-        options: TrainerSettings,
-        sample: Callable[[Owned, int | None], Samples],
-        generator: torch.Generator,
-        enumerated: bool,
-    ) -> None:
+    def __init__(self, local: LocalParameters, options: TrainerSettings, generator: torch.Generator, enumerated: bool) -> None:
         self.model, self.likelihood, self.x, self.y = local.setting
         self.local, self.options = local, options
-        self.sample, self.enumerated = sample, enumerated
+        self.generator, self.enumerated = generator, enumerated
         self.minibatches = Minibatches(self.x, generator)
         self.stats: Statistics | None = None
         self.blend = 0.0
@@ -73,11 +65,13 @@ class PosteriorUpdates:
     def update(self, rho: float, size: int | None = None) -> None:
         """Refit q(u), and the local parameters of the data that it sees, from fresh orbit samples of ``size`` data."""
         size = size or self.size
-        pieces, scale = self._pieces(size), len(self.x) / size
+        rows = self.minibatches.take(size) if size < len(self.x) else torch.arange(len(self.x), device=self.x.device)
+        following = self.minibatches.upcoming(min(size, self.model.rows_at_once(self.x, self.num_samples)))
+        fresh = drawn(self.model, self.x, rows, self.num_samples, self.options.sampler, self.generator, following)
         with self.model.cached_inducing_features():
             factor = self.factor()
-            drawn = ((rows, self.model.whitened_means(samples, factor)) for rows, samples in self._drawn(pieces))
-            stats = self._total(self._statistics(*piece) for piece in drawn).scale(scale)
+            parts = ((own, self.model.whitened_means(samples, factor)) for own, samples in fresh)
+            stats = self._total(self._statistics(*part) for part in parts).scale(len(self.x) / size)
             self.stats = stats if self.stats is None else self.stats.mix(stats, rho)
             self.blend = set_posterior(self.model, self.stats)
 
@@ -101,20 +95,6 @@ class PosteriorUpdates:
     def num_samples(self) -> int | None:
         """Orbit samples of each datum that an update sees; None for whole orbits."""
         return self.options.posterior_samples or self.options.num_samples
-
-    def _pieces(self, size: int) -> list[RowIndex]:
-        """The rows of one update, in pieces whose samples fit into memory."""
-        rows = self.minibatches.take(size) if size < len(self.x) else torch.arange(len(self.x), device=self.x.device)
-        return [rows[piece] for piece in chunks(self.x, self.model, self.num_samples, size)]
-
-    def _drawn(self, pieces: list[RowIndex]) -> Iterator[tuple[RowIndex, Samples]]:
-        """Fresh orbit samples of each piece, or of what this process holds of it."""
-        for piece, following in zip(pieces, [*pieces[1:], self.minibatches.upcoming(len(pieces[0]))], strict=True):
-            part = owned(self.x, piece)
-            samples = self.sample(part, self.num_samples)
-            prefetch(self.x, following)
-            if len(part.rows):
-                yield part.rows, samples
 
     def _total(self, parts: Iterable[Statistics]) -> Statistics:
         """The statistics of all parts together, over all processes."""

@@ -26,9 +26,9 @@ from orbitgp.inference import processes
 from orbitgp.inference.elbo import elbo
 from orbitgp.inference.local_parameters import LocalParameters, Setting
 from orbitgp.inference.model import InvariantGP
-from orbitgp.inference.rows import Minibatches, Owned, RowSource, first, owned, prefetch, spread
+from orbitgp.inference.rows import Minibatches, RowSource, first, owned, prefetch, spread
 from orbitgp.likelihoods import Classification, Likelihood
-from orbitgp.orbits import Orbit, Pairing, Samples
+from orbitgp.orbits import Orbit, Pairing
 from orbitgp.planning.options import TrainerSettings
 from orbitgp.planning.sparse import MOST_PASSES, pass_seconds, step_seconds
 from orbitgp.planning.time_limit import TimeLeft
@@ -65,7 +65,7 @@ class StochasticSteps(Engine):
         one = self.model.orbit.sample(first(self.x, 1), *samples, torch.Generator(self.x.device))
         self.local = LocalParameters(options.local, Setting(self.model, self.likelihood, self.x, self.y), options.seed)
         enumerated = one.pairing == Pairing.exact()
-        self.posterior = PosteriorUpdates(self.local, options, self._sample, self.generator, enumerated)
+        self.posterior = PosteriorUpdates(self.local, options, self.generator, enumerated)
         # Gradients may be small because the unit of a parameter is, so eps is next to nothing.
         groups = parameter_groups(self.local, options.learning_rate or 0.03)
         self.optimizer = torch.optim.Adam(groups, betas=(0.9, 0.99), eps=1e-15, fused=self.x.is_cuda)
@@ -137,8 +137,8 @@ class StochasticSteps(Engine):
     def _gradient(self, rows: Int[Tensor, " rows"]) -> Float[Tensor, ""]:
         """The bound from fresh orbit samples of a minibatch; its gradient is left in the parameters."""
         self.optimizer.zero_grad()
-        own = owned(self.x, rows)
-        samples = self._sample(own, self.options.num_samples)
+        own, options = owned(self.x, rows), self.options
+        samples = self.model.orbit.sample(self.x[own.rows], options.num_samples, 2, options.sampler, self.generator, own.among)
         local = self.local.at(own.rows)
         bound = elbo(self.model, self.likelihood, samples, self.y[own.rows], len(self.x), local, batch=len(rows))
         objective = bound + log_prior(self.model, self.likelihood) * (processes.rank() == 0)
@@ -238,10 +238,6 @@ class StochasticSteps(Engine):
             setattr(self, name, state[name])
         self.bounds = list(state["bounds"])
         self.generator.set_state(torch.frombuffer(bytearray.fromhex(state["generator"]), dtype=torch.uint8))
-
-    def _sample(self, own: Owned, num_samples: int | None) -> Samples:
-        options, x = self.options, self.x[own.rows]
-        return self.model.orbit.sample(x, num_samples, 2, options.sampler, self.generator, own.among)
 
 
 def parameter_groups(local: LocalParameters, rate: float) -> list[dict[str, Any]]:

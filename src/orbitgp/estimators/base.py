@@ -7,6 +7,7 @@ A fit copies the orbit and the kernel, places inducing points on orbit samples o
 from __future__ import annotations
 
 import logging
+import time
 import warnings
 from collections.abc import Callable
 from copy import deepcopy
@@ -184,8 +185,7 @@ class InvariantEstimator(Presents, Compacts, ChecksData):
         if self.kernel is None and self.feature_map is None and isinstance(x, Tensor) and not asked:
             validation.warn_of_scales(x)
         fit = Fit(x, orbit, kernel, problem, arguments, settings, run, seeds)
-        exact = initialise.exact_model(x, fit) if isinstance(x, Tensor) else None
-        self.plan_ = initialise.plan_of(exact, fit)
+        exact, self.plan_ = initialise.exact_model_and_plan(fit)
         logger.info("%s inference: %s.", self.plan_.inference, self.plan_.reason)
         run.fits = 2 if asked == "auto" else 1
         if exact is not None and self.plan_.inference == "exact":
@@ -194,7 +194,9 @@ class InvariantEstimator(Presents, Compacts, ChecksData):
             engine: Ladder | Trainer = initialise.exact_engine(exact, fit, self.plan_)
         else:
             validation.check_sparse_memory(x, orbit, arguments["num_inducing"], settings)
-            engine = initialise.sparse_engine(initialise.sparse_model(fit, at_start), fit)
+            free, model = arguments["max_steps"] is None, initialise.sparse_model(fit, at_start)
+            given = problem.likelihood, x, problem.y, settings
+            engine = Trainer(model, *given, free_steps=free, seconds=time.perf_counter() - run.begun)
             sized = len(engine.model.inducing), engine.last_rung, engine.options, engine.planned
             self.plan_ = sparse_plan(self.plan_, *sized)
         if run.only_plans:

@@ -37,7 +37,6 @@ from orbitgp.planning.plan import Plan, inducing_size, make_plan
 from orbitgp.planning.rungs import CHECKED_ROWS
 from orbitgp.planning.time_limit import exact_limit
 from orbitgp.training.ladder import Ladder
-from orbitgp.training.trainer import Trainer
 
 
 class Seeds(NamedTuple):
@@ -90,20 +89,22 @@ def spare_indicators(orbit: Orbit, x: Inputs) -> None:
         part.columns = tuple(torch.nonzero(measured)[:, 0].tolist()) if 0 < int(measured.sum()) < len(measured) else None
 
 
-def plan_of(exact: ExactGP | None, fit: Fit) -> Plan:
-    """Exact or sparse, and why; there is no exact model where the data are not one tensor."""
-    arguments = fit.arguments
-    if exact is None:
+def exact_model_and_plan(fit: Fit) -> tuple[ExactGP | None, Plan]:
+    """The exact model before its first step, and whether it can be afforded, and why; None where data are not one tensor."""
+    arguments, likelihood = fit.arguments, fit.problem.likelihood
+    if not isinstance(fit.x, Tensor):
         where = "are shared by several processes" if processes.count() > 1 else "stay on disk"
         if arguments["inference"] == "exact":
             raise ValueError(f"inference='exact' needs all data in one place, but they {where}: take 'auto' or 'sparse'.")
-        return Plan("sparse", f"the data {where}", len(fit.x))
+        return None, Plan("sparse", f"the data {where}", len(fit.x))
+    model = ExactGP(fit.kernel, fit.orbit, fit.x, likelihood.num_latents, arguments["mean"]).to(fit.x.device)
+    _start_mean(model, fit)
     given = arguments["num_samples"], asks_for_sparse(arguments)
-    plan = make_plan(arguments["inference"], fit.problem.likelihood, exact, fit.settings, *given)
+    plan = make_plan(arguments["inference"], likelihood, model, fit.settings, *given)
     if plan.seconds is None or arguments["max_steps"] is None:
-        return plan
-    step = workload(exact, fit.problem.likelihood, arguments["num_samples"]).evaluation_seconds(plan.learn_rows)
-    return replace(plan, seconds=min(plan.seconds, arguments["max_steps"] * step))
+        return model, plan
+    step = workload(model, likelihood, arguments["num_samples"]).evaluation_seconds(plan.learn_rows)
+    return model, replace(plan, seconds=min(plan.seconds, arguments["max_steps"] * step))
 
 
 def initial_kernel(
@@ -167,13 +168,6 @@ def _random_rows(x: Inputs, generator: torch.Generator) -> Float[Tensor, "some *
     return fetch(x, order[:CHECKED_ROWS].to(x.device))
 
 
-def exact_model(x: Float[Tensor, "rows *features"], fit: Fit) -> ExactGP:
-    """The exact model before the first step; nothing has been computed yet."""
-    model = ExactGP(fit.kernel, fit.orbit, x, fit.problem.likelihood.num_latents, fit.arguments["mean"]).to(x.device)
-    _start_mean(model, fit)
-    return model
-
-
 def sparse_model(fit: Fit, generator: torch.Generator) -> InvariantGP:
     """The sparse model before the first step: mean as the targets suggest, inducing points from the data."""
     x, orbit, kernel, likelihood = fit.x, fit.orbit, fit.kernel, fit.problem.likelihood
@@ -223,16 +217,3 @@ def exact_engine(model: ExactGP, fit: Fit, plan: Plan) -> Ladder:
     )
     engine.seconds = time.perf_counter() - fit.run.begun  # of the limit
     return engine
-
-
-def sparse_engine(model: InvariantGP, fit: Fit) -> Trainer:
-    """Learns the sparse model, by its bound."""
-    return Trainer(
-        model,
-        fit.problem.likelihood,
-        fit.x,
-        fit.problem.y,
-        fit.settings,
-        free_steps=fit.arguments["max_steps"] is None,
-        seconds=time.perf_counter() - fit.run.begun,
-    )

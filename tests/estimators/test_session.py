@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import signal
+import time
 from collections.abc import Callable, Iterator
 from functools import cache
 from pathlib import Path
@@ -131,3 +132,20 @@ def test_while_the_start_of_a_sparse_fit_is_chosen(monkeypatch: pytest.MonkeyPat
     assert stopped.history_[-1]["step"] == 0
     assert "Stopped after 0 steps" in stopped.summary()
     assert np.isfinite(stopped.predict(X)).all()
+
+
+def test_a_limit_that_began_before_the_fit() -> None:
+    """The command line has read data and made an estimate meanwhile. Of two fits, that counts for the first."""
+
+    seconds: list[float] = []
+
+    def told(record: Any) -> None:
+        seconds.append(record["seconds"])
+
+    told.begun = time.perf_counter() - 999.9
+    assert not estimator("exact", "noise").set_params(max_seconds=1000.0).fit(*data(), callback=told).converged_
+    seconds.clear()
+    told.begun = time.perf_counter() - 300
+    InvariantGPRegressor(ard="auto", max_seconds=1000.0, random_state=0).fit(*data(), callback=told)
+    assert seconds[0] >= 300
+    assert seconds[-1] < 300

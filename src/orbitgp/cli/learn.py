@@ -41,7 +41,7 @@ def learn(
         orbitgp learn measured.csv --target yield --orbit "swap(0, 1)"
         torchrun --nproc-per-node=2 -m orbitgp learn mnist --orbit affine
     """
-    orbits, begun = [] if orbit is None else [orbit], time.monotonic()
+    orbits, begun = [] if orbit is None else [orbit], time.perf_counter()
     with process_group():
         run = begin("learn", options, settings, output, orbits, {"baseline": baseline})
         with stoppable(run):
@@ -71,8 +71,9 @@ def _train(run: Run, begun: float) -> None:
         limit = config["settings"]["max_seconds"]  # of the command: a tenth is for data and report, two for the other model
         share = 0.7 if wants_plain else 0.9
         model, rows = estimator_for(config, orbit, max_seconds=limit and share * limit), (own_rows(data.x), own_rows(data.y))
-        model.fit(*rows, callback=teller(bar, config["orbit"]), checkpoint=run.checkpoint, checkpoint_every=30.0, resume=True)
-        left = limit and broadcast(0.9 * limit - (time.monotonic() - begun))
+        tell = teller(bar, config["orbit"], begun)  # data and estimate, too, take time
+        model.fit(*rows, callback=tell, checkpoint=run.checkpoint, checkpoint_every=30.0, resume=True)
+        left = limit and broadcast(0.9 * limit - (time.perf_counter() - begun))
         if wants_plain and left is not None and left <= 0:
             run.say("there is no time left for the model without invariance: raise --max-seconds")
             wants_plain = False

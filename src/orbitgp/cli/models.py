@@ -82,7 +82,7 @@ def tell_estimate(say: Callable[[str], None], data: Data, models: Sequence[Any],
         every = [-(-size // _SIDE) for size in x.shape[-2:]]
         offers[f"--resize {_SIDE}x{_SIDE}"] = x[..., :: every[0], :: every[1]], y
     less = {}
-    for option, part in offers.items() if count() == 1 else ():
+    for option, part in offers.items() if count() == 1 and not models[0].max_seconds else ():
         with suppress(ValueError):  # data of one class, or images of one colour: nothing that can be offered
             less[option] = sum(planned(*part)) / workers
     quicker = [f"{option} would take {duration(took)}" for option, took in less.items() if took <= seconds / 2]
@@ -90,10 +90,10 @@ def tell_estimate(say: Callable[[str], None], data: Data, models: Sequence[Any],
     return plans
 
 
-def teller(bar: Progress, name: str) -> Callable[[Mapping[str, Any]], None]:
-    """A callback of ``fit`` for a model of this name."""
-    tell = partial(bar.record)
-    tell.begin = lambda engine: bar.begin(engine, name)  # type: ignore[attr-defined]
+def teller(bar: Progress, name: str, begun: float | None = None) -> Callable[[Mapping[str, Any]], None]:
+    """A callback of ``fit`` for a model of this name, whose limit of time has begun at this moment."""
+    tell: Any = partial(bar.record)
+    tell.begin, tell.begun = partial(bar.begin, name=name), begun
     return tell
 
 

@@ -211,6 +211,7 @@ class InvariantEstimator(Presents, Compacts, ChecksData):
     def _prefer_ard(self, X: Any, y: Any, run: Session) -> None:
         """Fit with a lengthscale for each column, and keep that where its evidence is better by more than chance would give."""
         shared, second = dict(vars(self)), Session(run.callback, sample_weight=run.sample_weight)
+        second.begun = time.perf_counter()
         with warnings.catch_warnings(action="ignore"):  # the first fit gave them
             self._fit(X, y, second, ard=True)
         gain = self.ard_gain_ = self.evidence_.value - shared["evidence_"].value

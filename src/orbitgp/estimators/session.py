@@ -46,7 +46,7 @@ class Session:
             raise TypeError(f"callback must be a function of one record, got {callback!r}.")
         if not isinstance(checkpoint_every, Real) or isinstance(checkpoint_every, bool):
             raise TypeError(f"checkpoint_every must be a number of seconds, got {checkpoint_every!r}.")
-        self.begun = time.perf_counter()
+        self.begun: float = getattr(callback, "begun", None) or time.perf_counter()
         self.callback: Callback | None = callback
         self.warning: str | None = None
         self.interrupted = self.only_plans = False

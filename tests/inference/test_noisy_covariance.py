@@ -42,7 +42,7 @@ NOISES = {
 }
 
 
-@pytest.mark.parametrize("at_once", [1, 2**24])  # numbers: each function on its own, or functions together
+@pytest.mark.parametrize("at_once", [1, 16 * N * 12, 2**24])  # numbers: for no inverse nor functions together, for few, for all
 @pytest.mark.parametrize("invert", [True, False])
 @pytest.mark.parametrize("name", NOISES)
 def test_everything_equals_the_dense_inverses(name: str, invert: bool, at_once: int, monkeypatch: pytest.MonkeyPatch) -> None:

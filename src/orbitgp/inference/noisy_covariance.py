@@ -52,7 +52,7 @@ class NoisyCovariance:
     """The inverses of K + diag(noise_l); ``noise`` has one column for each latent function, or one for all of them.
 
     With ``invert``, the inverse of each factorised matrix is made, which gradients need (:meth:`invert` makes it later). All
-    else needs the factors alone.
+    else needs the factors alone; of few data that share one, its inverse is made for updates.
     ``jitter`` is the share of the diagonal that had to be added to it, if anything (:mod:`orbitgp.kernels.cholesky`).
     """
 
@@ -68,9 +68,9 @@ class NoisyCovariance:
         self.copies = noise.shape[1] // len(factors)  # of each factor, for functions that share it
         self.logdets = torch.stack([2 * factor.diagonal().log().sum() for factor in self.factors]).repeat(self.copies)
         self.inverses: list[Square] = []
-        if invert:
+        together = list(_together(counts, chunk_elements(noise.device) // (16 * len(noise)))) if alike else []
+        if invert or (together and 16 * len(noise) ** 2 <= chunk_elements(noise.device)):
             self.invert()
-        together = _together(counts, chunk_elements(noise.device) // (16 * len(noise))) if alike else ()
         self.updates = [self._update(order[some], lower.mT, counts[some.start]) for some in together]
 
     def invert(self) -> None:
@@ -91,9 +91,7 @@ class NoisyCovariance:
         """A_RR of each function."""
         if self.inverses:
             return self.inverses[0][rows[:, :, None], rows[:, None]]
-        unit = self.noise.new_zeros(len(self.noise), rows.numel()).scatter_(0, rows.flatten()[None], 1.0)
-        halves = torch.linalg.solve_triangular(self.factors[0], unit, upper=False).unflatten(1, rows.shape).transpose(0, 1)
-        return halves.mT @ halves  # A = L^-T L^-1
+        return torch.stack([_inverse_among(self.factors[0], some) for some in rows])
 
     def solve(self, right: Float[Tensor, "rows latents sets"]) -> Float[Tensor, "rows latents sets"]:
         """C_l^-1 of the columns of each function l."""
@@ -161,6 +159,22 @@ class LowRankCovariance:
         """The diagonals of C_l^-1."""
         halves = [torch.linalg.solve_triangular(factor, self.a.mT, upper=False) for factor in self.factors]
         return 1 / self.noise - torch.stack([half.square().sum(0) for half in halves], 1) / self.noise.square()
+
+
+def _inverse_among(factor: Square, rows: Int[Tensor, " few"]) -> Float[Tensor, "few few"]:
+    """(L L^T)^-1 = H^T H in ascending rows and the same columns: H = L^-1 E, whose column of row r is zero above r."""
+    size, few = len(factor), len(rows)
+    halves, among = factor.new_zeros(few, size).scatter_(1, rows[:, None], 1.0).mT, factor.new_empty(few, few)
+    step, height = -(-few // 8), -(-size // 16)  # of blocks: small ones skip more zeros
+    for start, top in zip(range(0, few, step), rows[::step].tolist(), strict=True):
+        columns, some = slice(start, start + step), halves[:, start : start + step]
+        for first in range(top, size, height):
+            block = slice(first, first + height)
+            some[block].addmm_(factor[block, top:first], some[top:first], alpha=-1)
+            some[block] = torch.linalg.solve_triangular(factor[block, block], some[block], upper=False)
+        products = some[top:].mT @ halves[top:, : columns.stop]
+        among[columns, : columns.stop], among[: columns.stop, columns] = products, products.mT
+    return among
 
 
 def _together(counts: list[int], most: int) -> Iterator[slice]:

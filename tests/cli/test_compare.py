@@ -60,9 +60,11 @@ def test_compare_orbits_whose_arguments_are_written_with_spaces(some: Path) -> N
     assert "swap(0,1)" in result.stdout
 
 
-@pytest.mark.parametrize(("jobs", "each"), [(1, 30.0), (2, 60.0), (9, 90.0)])
-def test_a_limit_of_time_is_shared_by_the_models(jobs: int, each: float, some: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Of 100 seconds, a tenth is for data and report. Refining has none unless it is asked for."""
+@pytest.mark.parametrize(("limit", "jobs", "each"), [(100, 1, 80 / 3), (100, 2, 160 / 3), (100, 9, 80.0), (15, 9, 7.5)])
+def test_a_limit_of_time_is_shared_by_the_models(
+    limit: int, jobs: int, each: float, some: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of 100 seconds, a tenth and ten are for data and report, of few half. Refining has none unless it is asked for."""
     seen = {}
 
     def compare(**given: Any) -> None:
@@ -71,6 +73,6 @@ def test_a_limit_of_time_is_shared_by_the_models(jobs: int, each: float, some: P
 
     monkeypatch.setattr("orbitgp.comparison.compare", compare)
     orbits = [word for name in ("none", "rotation", "affine") for word in ("-o", name)]
-    assert call("compare", some / "few.npz", *orbits, "--max-seconds", 100, "-j", jobs).exit_code != 0
+    assert call("compare", some / "few.npz", *orbits, "--max-seconds", limit, "-j", jobs).exit_code != 0
     assert seen["max_seconds"] == pytest.approx(each)
     assert seen["refine_seconds"] == 0.0

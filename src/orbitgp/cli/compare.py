@@ -87,8 +87,8 @@ def train_and_rank(run: Run, jobs: int | None) -> tuple[Comparison, dict[str, An
     steps = config["settings"]["max_steps"]
     common = {"X": data.x, "y": data.y, "task": config["task"], "n_jobs": workers, "keep": run.models}
     common |= {"refine_seconds": config["asked"].get("refine_seconds"), **estimator_settings(config)}
-    if limit := config["settings"]["max_seconds"]:  # of the command, with a tenth for data and report
-        common["max_seconds"] = 0.9 * limit * min(workers, len(named)) / len(named)
+    if limit := config["settings"]["max_seconds"]:  # of the command: to read, to estimate and to report takes some of it
+        common["max_seconds"] = max(0.9 * limit - 10.0, 0.5 * limit) * min(workers, len(named)) / len(named)
         common["refine_seconds"] = common["refine_seconds"] or 0.0
     at_a_time, of_steps = f", {workers} at a time" * (workers > 1), "" if steps is None else f" of {steps} steps"
     planned = f"{len(named)} models{of_steps}{at_a_time}, then more where they decide"

@@ -258,7 +258,7 @@ class Ladder(Run):
         except Stopped as stopped:
             known = sorted((o for o in (*found, stopped.best) if o is not None), key=lambda o: o.value)
             vectors = [self._begin, *(self.learned.with_reaches(self._begin, o.vector) for o in known[-1:])]
-            self.learned.set(vectors[-1] if self.stopped else max(vectors, key=self.objective(self.rung).value_at))
+            self.learned.set(vectors[-1] if self.stopped or not known else max(vectors, key=self.objective(self.rung).value_at))
             raise
         return max(found, key=lambda o: o.value)
 

@@ -143,6 +143,15 @@ class TestNeighbours:
         assert together == 2 * [tuple(reaches)]
         assert one_by_one == [(i,) for i in reaches for _ in range(2)]
 
+    def test_near_ones_lie_between_and_keep_the_kernel(self) -> None:
+        best = Optimum(0.0, vector(2.0), np.linalg.inv(50 * np.eye(len(LEARNED.is_reach)) + 1))
+        (narrow, wide), _ = neighbours(best, LEARNED)
+        given, (narrower, wider) = neighbours(best, LEARNED, near=True)
+        assert given == []
+        assert reach_of(narrow) < reach_of(narrower) < 2.0 < reach_of(wider) < reach_of(wide)
+        for found in (narrower, wider):
+            np.testing.assert_array_equal(found[~LEARNED.is_reach], best.vector[~LEARNED.is_reach])
+
     @pytest.mark.parametrize("share", [0.9, -0.9, 1.1])
     def test_everything_is_tried_where_a_reach_is_close_to_it(self, share: float) -> None:
         learned = learned_vector(Rotation(170.0))

@@ -71,21 +71,24 @@ def _same_hill(optimum: Optimum, better: Optimum, learned: LearnedVector, value_
     return value_at(0.5 * (one + other)) > optimum.fresh - _SADDLE
 
 
-def neighbours(best: Optimum, learned: LearnedVector) -> tuple[list[Vector], list[Vector]]:
-    """Two lists of starts: all reaches scaled together, or set to the widest where they are near it; and each scaled alone.
+def neighbours(best: Optimum, learned: LearnedVector, near: bool = False) -> tuple[list[Vector], list[Vector]]:
+    """Where to begin beside the best: in any case, and where the evidence is higher than that of the best.
 
-    Kernel and likelihood follow, as far as the inverse Hessian tells.
+    The first are all reaches scaled together, or set to the widest where they are close to it; the others each scaled alone.
+    Kernel and likelihood follow, as far as the inverse Hessian tells. ``near``: half as far, and only where it is higher.
     """
-    vector = best.vector
+    vector, factor = best.vector, _NEIGHBOUR**0.5 if near else _NEIGHBOUR
     reaches = np.flatnonzero(learned.is_reach)
     axes = [np.arange(len(vector)) == i for i in reaches] if len(reaches) > 1 else []
     all_at_once, one_at_a_time = (
-        [np.where(some, factor * vector, vector) for some in which for factor in (1 / _NEIGHBOUR, _NEIGHBOUR)]
+        [np.where(some, by * vector, vector) for some in which for by in (1 / factor, factor)]
         for which in ([learned.is_reach] if len(reaches) else [], axes)
     )
-    near = learned.is_reach & (np.abs(vector) > 0.5 * learned.widest) & (np.abs(vector) < 1.5 * learned.widest)
-    if near.any():
-        all_at_once.append(np.where(near, learned.widest, vector))
+    if near:
+        return [], all_at_once + one_at_a_time
+    close = learned.is_reach & (np.abs(vector) > 0.5 * learned.widest) & (np.abs(vector) < 1.5 * learned.widest)
+    if close.any():
+        all_at_once.append(np.where(close, learned.widest, vector))
         all_at_once = [np.clip(one, -learned.widest, learned.widest) for one in all_at_once]
     return [_followed(one, best, learned) for one in all_at_once], [_followed(one, best, learned) for one in one_at_a_time]
 

@@ -77,22 +77,18 @@ class Ladder(Run):
         self.start_records(self.model.kernel, self.model.orbit, self.likelihood)
 
     def run(self) -> Posterior[Any]:
-        """Climb the ladder, and condition on all data."""
+        """Climb the ladder, and condition on all data. A run that is stopped takes what it can in a few seconds."""
         self._learn_in_time()
-        solution = self._condition()
-        self.record(solution.log_evidence, Rung(len(self.x), self.model.num_samples))
-        return solution
-
-    def _condition(self) -> Posterior[Any]:
-        """The posterior of all data. A run that is stopped takes as many rows and draws as it can in a few seconds."""
         try:
             with self.interruptibly():
-                return self.model.condition(self.likelihood, self.y)
+                solution = self.model.condition(self.likelihood, self.y)
         except Stopped:
             quick = self.objective(Rung(*self.limit.quick_posterior(len(self.x), self.model.num_samples)))
             self.model, self.x, self.y = quick.model, quick.model.x, quick.y
             self.learn_rows = min(self.learn_rows, len(self.x))
-            return self.model.condition(self.likelihood, self.y)
+            solution = self.model.condition(self.likelihood, self.y)
+        self.record(solution.log_evidence, Rung(len(self.x), self.model.num_samples))
+        return solution
 
     def learn(self) -> None:
         """The same without the posterior of all data; a constant prior mean is that of the rows learned from."""
@@ -119,8 +115,7 @@ class Ladder(Run):
                 self.learned.set(self._climb_ladder().vector)
             self.converged = self._late_after is None  # a candidate that was left out might lead higher
         except Stopped:
-            draws = self.rung.draws if self.stopped else self.limit.posterior_draws(self.rung.draws)
-            self.rung = Rung(self.learn_rows, draws)
+            self.rung = Rung(self.learn_rows, self.rung.draws if self.stopped else self.limit.posterior_draws(self.rung.draws))
         self.between_climbs()
         self.model.num_samples = self.rung.draws
         with suppress(Stopped):  # draws that chose between candidates are no longer fresh
@@ -162,6 +157,9 @@ class Ladder(Run):
             reached = survivors[0].fresh if sees_all else -math.inf
         else:
             self.draw_gain = gain if math.isfinite(gain) else 0.0
+        if self.several and self.learned.is_reach.any() and self.learned.is_shape.any():  # the evidence is rough
+            found, survivors = survivors[0], self._beside_neighbours(survivors[:1], sees_all, at_end=True)
+            self.draw_gain += survivors[0].fresh - found.fresh
         return survivors[0]
 
     def _climb_each(self, survivors: Sequence[Optimum], before: Rung) -> list[Optimum]:
@@ -268,10 +266,11 @@ class Ladder(Run):
         move(*arguments)
         return self.learned.get()
 
-    def _beside_neighbours(self, survivors: list[Optimum], sees_all: bool) -> list[Optimum]:
+    def _beside_neighbours(self, survivors: list[Optimum], sees_all: bool, at_end: bool = False) -> list[Optimum]:
         """The same and contenders near the best, on the present rung. Rough climbs tell which neighbours are these.
 
-        Few draws may have misled what is learned of an orbit but for reaches, so the best begins again with that as given.
+        Few draws may have misled what is learned of an orbit but for reaches, so the best begins again with that as given. At
+        the end, neighbours are nearer, and only those climb that are higher.
         """
         rung, score = self.rung, partial(self.score, self.objective(self.rung, corrected=True), self.rung)
 
@@ -283,12 +282,12 @@ class Ladder(Run):
             return contenders([*survivors, *more], sees_all, self.learned, score)
 
         try:
-            if self.learned.is_shape.any():
+            if self.learned.is_shape.any() and not at_end:
                 as_given = np.where(self.learned.is_shape, self._begin, survivors[0].vector)
                 survivors = among(climbed([Optimum(-math.inf, as_given)]))
             for _ in range(_ROUNDS):
                 best = survivors[0]
-                starts, others = neighbours(best, self.learned)
+                starts, others = neighbours(best, self.learned, near=at_end)
                 starts += [vector for vector in others if score(vector) > best.value]
                 rough = climbed([Optimum(-math.inf, start, best.inverse_hessian) for start in starts], rough=True)
                 survivors = among(climbed([one for one in among(rough) if any(one is found for found in rough)]))

@@ -53,6 +53,12 @@ def test_the_first_line_does_not_wait_for_torch() -> None:
     assert found.stdout.strip() == ""
 
 
+def test_nothing_is_collected_when_a_command_ends() -> None:
+    code = "import atexit, gc; atexit.register(lambda: print(gc.get_freeze_count())); from orbitgp.cli import main; main()"
+    found = subprocess.run([sys.executable, "-c", code, "--version"], check=True, capture_output=True, text=True)
+    assert int(found.stdout.split()[-1]) > 0
+
+
 def test_show_says_it_again(learned: tuple[Path, Result]) -> None:
     run, _ = learned
     result = call("show", run)

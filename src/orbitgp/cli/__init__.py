@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import atexit
+import gc
 import io
 import sys
 
 
 def main() -> None:
     """The entry point. typer is an extra; without it, one sentence says how to get it."""
+    atexit.register(gc.freeze)  # a last collection, among a million objects of libraries, takes a second
     try:
         import typer  # noqa: F401
     except ImportError:

@@ -218,6 +218,13 @@ def test_predict_says_what_is_wrong(fitted: InvariantGPClassifier, inputs: Any, 
         fitted.predict_proba(inputs)
 
 
+def test_predict_refuses_the_size_that_fit_refuses() -> None:
+    fitted = InvariantGPRegressor(max_steps=1, random_state=0).fit(X, y)
+    assert np.isfinite(fitted.predict(X * 1e150)).all()
+    with pytest.raises(ValueError, match=r"X holds .*e\+300, and distances between such inputs are infinite"):
+        fitted.predict(X * -1e300)
+
+
 def test_predict_before_fit() -> None:
     with pytest.raises(NotFittedError, match="InvariantGPRegressor instance is not fitted yet"):
         InvariantGPRegressor().predict_quantiles(X)

@@ -23,7 +23,7 @@ from torch import Tensor
 
 from orbitgp.datasets.columns import Columns, column_scales, columns_of, table_of
 from orbitgp.estimators.stored import Stored, stored
-from orbitgp.estimators.validation import check_same_everywhere, image_shape, per_row, training_options
+from orbitgp.estimators.validation import check_distances, check_same_everywhere, image_shape, per_row, training_options
 from orbitgp.inference import processes
 from orbitgp.inference.exact import ExactGP
 from orbitgp.inference.model import InvariantGP
@@ -131,6 +131,7 @@ class ChecksData(BaseEstimator):
             X = X if hasattr(self, "feature_names_in_") else X.to_numpy()
         X, _ = self._flat(X, self.input_shape_, name)
         array: np.ndarray = validate_data(self, X, reset=False, dtype=name)
+        check_distances(array)
         return array
 
     def _tensor(self, array: np.ndarray, device: torch.device) -> Float[Tensor, "rows *features"]:

@@ -61,13 +61,18 @@ def check_arguments(arguments: Mapping[str, Any]) -> dict[str, Any]:
     return checked
 
 
+def check_distances(x: Any) -> None:
+    """Refuse inputs that are so large that squared distances between them are infinite."""
+    largest = max(float(x.max()), -float(x.min()))
+    if not math.isfinite(4 * math.prod(x.shape[1:]) * largest * largest):
+        raise ValueError(f"X holds {largest:.3g}, and distances between such inputs are infinite: take a larger unit.")
+
+
 @torch.no_grad()
 def check_orbit(orbit: Orbit, inputs: Tensor | RowSource) -> None:
     """Refuse an orbit whose transformations of the first inputs do not have the shape of inputs, or are no finite numbers."""
     x = first(inputs, 2)
-    largest = float(abs(inputs if isinstance(inputs, Tensor) else x).max())
-    if not math.isfinite(4 * x[0].numel() * largest * largest):
-        raise ValueError(f"X holds {largest:.3g}, and distances between such inputs are infinite: take a larger unit.")
+    check_distances(inputs if isinstance(inputs, Tensor) else x)
     method, count = ("elements", orbit.size) if isinstance(orbit, FiniteOrbit) else ("transform", 3)
     points = orbit.shared_samples(x, count).points[:, 0]
     found, expected = tuple(points.shape), (len(x), count, *x.shape[1:])

@@ -60,11 +60,6 @@ def chunk_elements(device: torch.device) -> int:
     return 2**24 >> _halved
 
 
-def is_out_of_memory(error: BaseException) -> bool:
-    """Whether a device, the system, or a library that has its own memory on the device, had none left."""
-    return isinstance(error, torch.OutOfMemoryError) or any(words in str(error) for words in _NO_MEMORY)
-
-
 def in_smaller_chunks(work: Callable[Arguments, Result]) -> Callable[Arguments, Result]:
     """Repeat work that ran out of memory, with chunks half as large. It must leave nothing behind where it fails."""
 
@@ -75,7 +70,8 @@ def in_smaller_chunks(work: Callable[Arguments, Result]) -> Callable[Arguments, 
             try:
                 return work(*args, **kwargs)
             except RuntimeError as error:
-                if not is_out_of_memory(error) or _halved >= 8:
+                no_memory = isinstance(error, torch.OutOfMemoryError) or any(words in str(error) for words in _NO_MEMORY)
+                if not no_memory or _halved >= 8:
                     raise
             # Outside the handler, so that the tensors of the failed attempt are gone.
             _halved += 1

@@ -17,7 +17,7 @@ from orbitgp.orbits import GaussianNoise, Identity
 from orbitgp.planning import time_limit
 from orbitgp.planning.cost import Workload, workload
 from orbitgp.planning.rungs import rungs
-from orbitgp.planning.time_limit import TimeLeft, TimeLimit, exact_limit
+from orbitgp.planning.time_limit import TimeLeft, TimeLimit
 from orbitgp.training import run as run_module
 from orbitgp.training.ladder import Ladder
 from orbitgp.training.objective import Objective
@@ -134,7 +134,7 @@ def test_a_run_leaves_time_to_condition(learn_rows: int, monkeypatch: pytest.Mon
     x = torch.linspace(0, 10, 400)[:, None]
     y = torch.sin(x).double()
     model = ExactGP(ScaleKernel(RBFKernel()).double(), Identity(), x)
-    limit = exact_limit(model, Gaussian(1), 20.0, learn_rows, None)
+    limit = TimeLimit(20.0, learn_rows, len(x), workload(model, Gaussian(1), None))
     steps = rungs(learn_rows, None, several=False)
     run = Ladder(model=model, likelihood=Gaussian(1), x=x, y=y, rungs=steps, several=False, limit=limit)
     run.run()
@@ -155,7 +155,7 @@ def noisy_inputs(max_seconds: float | None, draws: int = 64, fixed: bool = False
     x = torch.rand(60, 1, generator=generator)
     y = torch.sin(6 * x).double() + 0.1 * torch.randn(60, 1, generator=generator, dtype=torch.float64)
     model = ExactGP(ScaleKernel(RBFKernel()).double(), Drawn(0.2), x)
-    limit = exact_limit(model, Gaussian(1), max_seconds, len(x), draws)
+    limit = TimeLimit(max_seconds, len(x), len(x), workload(model, Gaussian(1), draws))
     steps = rungs(len(x), draws, several=True, fixed_draws=fixed)
     settings = {"limit": limit, **further}
     return Ladder(model=model, likelihood=Gaussian(1), x=x, y=y, rungs=steps, **settings)

@@ -54,11 +54,7 @@ def compare(
     """
     run = begin("compare", options, settings, output, orbit or [], {"refine_seconds": refine_seconds})
     with stoppable(run):
-        _compare(run, jobs)
-
-
-def _compare(run: Run, jobs: int | None) -> None:
-    ranking, result = train_and_rank(run, jobs)
+        ranking, result = train_and_rank(run, jobs)
     if run.json:
         typer.echo(json.dumps(result, indent=1))
         return

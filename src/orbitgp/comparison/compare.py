@@ -67,7 +67,7 @@ def compare(
     """
     columns = column_names(X)
     X, y = channels_first(X), np.asarray(y)
-    shape = _features(X, columns, settings)
+    shape = tuple(settings.get("image_shape") or ([len(columns)] if len(columns) else X.shape[1:]))
     named = named_orbits(orbits, shape, columns)
     if X.ndim > 2:
         check_images(X, *named.values())
@@ -108,8 +108,3 @@ def _name(value: str | Orbit | None) -> str:
     if isinstance(value, str):
         return value.replace(" ", "")
     return value.describe().title if isinstance(value, Orbit) else str(value).lower()  # what is no orbit is refused later
-
-
-def _features(X: Any, columns: Sequence[str], settings: Mapping[str, Any]) -> tuple[int, ...]:
-    """The shape of one input, as the orbit sees it."""
-    return tuple(settings.get("image_shape") or ([len(columns)] if len(columns) else X.shape[1:]))

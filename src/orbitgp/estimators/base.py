@@ -46,7 +46,7 @@ from orbitgp.likelihoods import Likelihood
 from orbitgp.orbits import Orbit
 from orbitgp.orbits.parse import make_orbit
 from orbitgp.planning.options import TrainingOptions
-from orbitgp.planning.plan import InferenceName, Plan, sparse_plan
+from orbitgp.planning.plan import InferenceName, Plan
 from orbitgp.planning.rungs import CHECKED_ROWS
 from orbitgp.report.finding import nats_needed
 from orbitgp.report.summary import typical_rows
@@ -197,8 +197,9 @@ class InvariantEstimator(Presents, Compacts, ChecksData):
             free, model = arguments["max_steps"] is None, initialise.sparse_model(fit, at_start)
             given = problem.likelihood, x, problem.y, settings
             engine = Trainer(model, *given, free_steps=free, seconds=time.perf_counter() - run.begun)
-            sized = len(engine.model.inducing), engine.last_rung, engine.options, engine.planned
-            self.plan_ = sparse_plan(self.plan_, *sized)
+            steps = {"max_steps": engine.options.max_steps, "batch_size": engine.options.batch_size}
+            how: Any = steps if engine.last_rung is None else {"ladder": (engine.last_rung,)}
+            self.plan_ = replace(self.plan_, num_inducing=len(model.inducing), seconds=engine.planned, **how)
         if run.only_plans:
             return
         self._learn(engine, fit)

@@ -35,7 +35,7 @@ from orbitgp.planning.cost import workload
 from orbitgp.planning.options import TrainerSettings
 from orbitgp.planning.plan import Plan, inducing_size, make_plan
 from orbitgp.planning.rungs import CHECKED_ROWS
-from orbitgp.planning.time_limit import exact_limit
+from orbitgp.planning.time_limit import TimeLimit
 from orbitgp.training.ladder import Ladder
 
 
@@ -211,7 +211,7 @@ def exact_engine(model: ExactGP, fit: Fit, plan: Plan) -> Ladder:
         rungs=plan.ladder if several else plan.ladder[-1:],
         options=settings,
         several=several,
-        limit=exact_limit(model, likelihood, settings.max_seconds, plan.learn_rows, plan.draws),
+        limit=TimeLimit(settings.max_seconds, plan.learn_rows, len(model.x), workload(model, likelihood, plan.draws)),
         max_steps=fit.arguments["max_steps"],
         planned=plan.seconds or 0.0,
     )

@@ -23,7 +23,7 @@ from orbitgp.inference import processes
 from orbitgp.training.checkpoint import Checkpoint
 from orbitgp.training.maximise import Stopped
 from orbitgp.training.progress import Progress
-from orbitgp.training.records import Callback, Record, log
+from orbitgp.training.records import Callback, Record, headline
 from orbitgp.training.run import Engine
 
 logger = logging.getLogger("orbitgp")
@@ -66,7 +66,7 @@ class Session:
 
         def report(record: Record) -> None:
             in_units_of_y = {**record, "bound": record["bound"] - shift}
-            log(in_units_of_y)
+            logger.info("step %d, %.1f s: %s", record["step"], record["seconds"], headline(in_units_of_y))
             bar.record(in_units_of_y)
             if self.callback is not None:
                 self.callback(in_units_of_y)

@@ -111,14 +111,6 @@ def make_plan(
     return Plan("sparse", found, rows)
 
 
-def sparse_plan(plan: Plan, num_inducing: int, rung: Rung | None, settings: TrainerSettings, seconds: float) -> Plan:
-    """The plan of a sparse fit, once its inducing points are known. Without a rung it takes stochastic steps."""
-    plan = replace(plan, num_inducing=num_inducing, seconds=seconds)
-    if rung is None:
-        return replace(plan, max_steps=settings.max_steps, batch_size=settings.batch_size)
-    return replace(plan, ladder=(rung,))
-
-
 def inducing_size(count: int | None, averaged: int | None, rows: int, orbit: Orbit, device: torch.device) -> tuple[int, int]:
     """How many inducing points, and over how many orbit samples each variable averages; None where the user does not say.
 

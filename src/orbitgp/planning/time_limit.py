@@ -19,9 +19,7 @@ from math import inf
 import torch
 
 from orbitgp.inference import processes
-from orbitgp.inference.exact import ExactGP
-from orbitgp.likelihoods import Likelihood
-from orbitgp.planning.cost import CONDITIONING, Workload, workload
+from orbitgp.planning.cost import CONDITIONING, Workload
 from orbitgp.planning.options import TrainerSettings
 from orbitgp.planning.rungs import CHECKED_ROWS, FIRST_DRAWS, SKETCH_ROWS
 
@@ -103,11 +101,6 @@ class TimeLimit:
     def _with(self, samples: int | None) -> Workload:
         assert self.work is not None
         return self.work if samples is None else replace(self.work, samples=samples)
-
-
-def exact_limit(model: ExactGP, likelihood: Likelihood, seconds: float | None, learn_rows: int, draws: int | None) -> TimeLimit:
-    """The limit of an exact fit."""
-    return TimeLimit(seconds, learn_rows, len(model.x), workload(model, likelihood, draws))
 
 
 @dataclass

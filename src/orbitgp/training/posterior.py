@@ -69,7 +69,7 @@ class PosteriorUpdates:
         following = self.minibatches.upcoming(min(size, self.model.rows_at_once(self.x, self.num_samples)))
         fresh = drawn(self.model, self.x, rows, self.num_samples, self.options.sampler, self.generator, following)
         with self.model.cached_inducing_features():
-            factor = self.factor()
+            factor, self.failed_jitter = fit_jitter(self.local.setting, self.options.jitter, self.failed_jitter)
             parts = ((own, self.model.whitened_means(samples, factor)) for own, samples in fresh)
             stats = self._total(self._statistics(*part) for part in parts).scale(len(self.x) / size)
             self.stats = stats if self.stats is None else self.stats.mix(stats, rho)
@@ -104,11 +104,6 @@ class PosteriorUpdates:
         sums = total(chain([Statistics(square, square.clone(), linear)], parts))
         processes.all_reduce(sums)
         return sums
-
-    def factor(self) -> Factor:
-        """The factor of Kuu, with the jitter that it needs."""
-        factor, self.failed_jitter = fit_jitter(self.local.setting, self.options.jitter, self.failed_jitter)
-        return factor
 
     def _statistics(self, rows: RowIndex, means: WhitenedMeans) -> Statistics:
         """The statistics of these data, with the local parameters that fit their moments."""

@@ -88,14 +88,11 @@ class Progress:
 
     def __str__(self) -> str:
         """A plain line."""
-        seconds, fraction = self._seconds(), self.fraction()
+        seconds, fraction = float(time.time() - self.bar.start_t), self.fraction()
         left = f"about {_clock(seconds * (1 / fraction - 1))} left" if fraction > 0.02 else ""
         many = f"{self.done} of {max(len(self.seconds), self.done)} models done" if len(self.seconds) > 1 else ""
         name = f"{self.name}: " if self.name else ""
         return name + ", ".join(filter(None, [f"{100 * fraction:.0f} %, {_clock(seconds)}", left, many, self.text]))
-
-    def _seconds(self) -> float:
-        return float(time.time() - self.bar.start_t)
 
     def _watch(self) -> None:
         """Nobody should wonder whether anything happens while there are no records."""

@@ -21,7 +21,6 @@ next, and their scatter says how well that is known.
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
@@ -35,8 +34,6 @@ from orbitgp.orbits.description import Quantity
 
 Record = dict[str, Any]
 Callback = Callable[[Record], None]
-
-logger = logging.getLogger("orbitgp")
 
 _FEWEST = 40  # records before anything can be said about convergence
 _NATS, _SHARE = 2.0, 0.003  # what a run twice as long may gain: nats, or this share of all that was gained
@@ -78,11 +75,6 @@ def headline(record: Mapping[str, Any], units: Mapping[str, str] | None = None) 
         words = ["without the orbit"]
     climb = [f"climb {record['climb'] + 1}"] if "climb" in record else []
     return ", ".join([*climb, f"{'evidence' if record.get('exact') else 'bound'} {record['bound']:,.0f}", *words])
-
-
-def log(record: Record) -> None:
-    """Write the record to the log, in one line."""
-    logger.info("step %d, %.1f s: %s", record["step"], record["seconds"], headline(record))
 
 
 class Rise(NamedTuple):

@@ -41,11 +41,6 @@ SHORTEST = 100  # steps of a run that chooses its start
 _SHARE = 0.25  # of a limit, for the start; and of the time of an exact fit, where the orbit is learned by the bound later
 
 
-def needs_start(options: TrainerSettings) -> bool:
-    """Whether a run chooses its start: the user allows rows for it, they have an exact evidence, and the run is long enough."""
-    return options.start_rows > 0 and options.max_steps >= SHORTEST
-
-
 def start_ladder(setting: Setting, options: TrainerSettings) -> Ladder:
     """The climb of the exact evidence of some rows. It shares kernel, likelihood, prior mean and orbit with the model.
 
@@ -140,6 +135,7 @@ def set_last_posterior(climb: Ladder, rest: TimeLeft) -> None:
     assert isinstance(collapsed, CollapsedGP)
     draws, local, sparse = None, None, collapsed.sparse
     pass_over = sparse, likelihood, x, len(x)
+    rest.pace = climb.condition_seconds / pass_seconds(*pass_over[:3], climb.learn_rows, collapsed.num_samples)
     if likelihood.num_locals:
         with rest.timed(pass_seconds(*pass_over, collapsed.num_samples)):
             local = collapsed.condition(likelihood, y).local
@@ -149,10 +145,3 @@ def set_last_posterior(climb: Ladder, rest: TimeLeft) -> None:
         draws = int(MOST_DRAWS * min(max(least, within), 1.0))
     with rest.timed(pass_seconds(*pass_over, draws)):
         CollapsedGP(sparse, x, draws).set_posterior(likelihood, y, local)
-
-
-def pace_of(climb: Ladder) -> float:
-    """Measured over nominal seconds of a pass over the data, by the posterior that ended the climb."""
-    assert isinstance(climb.model, CollapsedGP)
-    sparse, samples = climb.model.sparse, climb.model.num_samples
-    return climb.condition_seconds / pass_seconds(sparse, climb.likelihood, climb.x, climb.learn_rows, samples)

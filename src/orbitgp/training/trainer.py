@@ -37,14 +37,7 @@ from orbitgp.training.maximise import Stopped
 from orbitgp.training.posterior import fit_jitter
 from orbitgp.training.records import Callback, Record
 from orbitgp.training.run import Engine, copied_to
-from orbitgp.training.sparse_ladders import (
-    collapsed_ladder,
-    needs_start,
-    pace_of,
-    raise_noise,
-    set_last_posterior,
-    start_ladder,
-)
+from orbitgp.training.sparse_ladders import SHORTEST, collapsed_ladder, raise_noise, set_last_posterior, start_ladder
 from orbitgp.training.stochastic_steps import StochasticSteps
 
 Result = TypeVar("Result")
@@ -86,7 +79,8 @@ class Trainer(Engine):
         self.steps, self.history = 0, list[Record]()
         self.freeze_orbit = False
         self._begin: dict[str, Any] | None = None  # the parameters where the climb began
-        self._start = start_ladder(self._setting, self.options) if needs_start(self.options) else None
+        chooses = self.options.start_rows > 0 and self.options.max_steps >= SHORTEST
+        self._start = start_ladder(self._setting, self.options) if chooses else None
         start = 0.0 if self._start is None else self._start.planned
         seconds = start, *learning_seconds(*sized, self.options, self.last_rung)
         self._start_share, self._learning_share, _ = (part / sum(seconds) for part in seconds)
@@ -205,7 +199,7 @@ class Trainer(Engine):
     def polish(self) -> None:
         """With all else fixed, find the last q(u)."""
         engine = self.stochastic if self.engine is None else self.engine
-        self.rest.spent, self.rest.pace = engine.seconds, pace_of(engine) if isinstance(engine, Ladder) else engine.pace
+        self.rest.spent = engine.seconds
         if isinstance(engine, Ladder):
             self.in_time(partial(set_last_posterior, engine, self.rest))
         else:

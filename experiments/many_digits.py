@@ -20,7 +20,7 @@ import torch
 
 from orbitgp import InvariantGPClassifier, TrainingOptions
 from orbitgp.datasets import mnist
-from orbitgp.estimators import stored as estimator_data
+from orbitgp.estimators import data as estimator_data
 from orbitgp.inference.rows import StoredRows
 from orbitgp.kernels import OrientedGradients
 from orbitgp.orbits.parse import make_orbit

@@ -10,7 +10,7 @@ import numpy as np
 import torch
 
 from orbitgp import InvariantGPRegressor, TrainingOptions
-from orbitgp.estimators import stored as estimator_data
+from orbitgp.estimators import data as estimator_data
 
 
 class Peak(threading.Thread):

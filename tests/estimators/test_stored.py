@@ -10,7 +10,7 @@ import pytest
 import torch
 
 from orbitgp import InvariantGPClassifier, TrainingOptions
-from orbitgp.estimators import stored as estimator_data
+from orbitgp.estimators import data as estimator_data
 from orbitgp.inference.rows import Minibatches, StoredRows
 from orbitgp.orbits import Rotation
 from tests import new_process

@@ -137,7 +137,7 @@ def test_centres_of_another_shape_are_refused() -> None:
 
 
 def test_data_on_disk_are_refused(tmp_path: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("orbitgp.estimators.stored.LOADED_BYTES", 0)
+    monkeypatch.setattr("orbitgp.estimators.data.LOADED_BYTES", 0)
     x, y = steps(0, 40, 3.0)
     np.save(tmp_path / "x.npy", x)
     with pytest.raises(ValueError, match="needs all data in memory: take likelihood='gaussian'"):

@@ -27,13 +27,12 @@ from torch import Tensor, nn
 
 from orbitgp.estimators import initialise, validation
 from orbitgp.estimators.compact import Compacts
-from orbitgp.estimators.data import ChecksData, Inputs, check_images
+from orbitgp.estimators.data import ChecksData, Inputs, check_images, parts
 from orbitgp.estimators.evidence import exact_evidence, sparse_evidence
 from orbitgp.estimators.initialise import Fit, Problem, Seeds
 from orbitgp.estimators.presentation import Presents
 from orbitgp.estimators.saving import load_estimator, save_estimator
 from orbitgp.estimators.session import Session, StrPath
-from orbitgp.estimators.stored import parts
 from orbitgp.inference import processes
 from orbitgp.inference.collapsed import CollapsedGP
 from orbitgp.inference.evidence import Evidence

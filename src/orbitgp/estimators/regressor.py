@@ -21,10 +21,9 @@ from torch import Tensor
 
 from orbitgp import likelihoods
 from orbitgp.estimators.base import InvariantEstimator
-from orbitgp.estimators.data import Inputs, known_noise
+from orbitgp.estimators.data import Inputs, known_noise, stored
 from orbitgp.estimators.initialise import Problem
 from orbitgp.estimators.session import Session
-from orbitgp.estimators.stored import stored
 from orbitgp.estimators.validation import as_numbers
 from orbitgp.inference.prior import draw_normal
 from orbitgp.likelihoods import Likelihood, make_likelihood

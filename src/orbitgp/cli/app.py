@@ -26,9 +26,8 @@ from orbitgp.cli.arguments import Json, expand_options
 from orbitgp.cli.begin import INTERRUPTED
 from orbitgp.cli.compare import compare
 from orbitgp.cli.doctor import doctor
-from orbitgp.cli.export import export
 from orbitgp.cli.learn import learn
-from orbitgp.cli.predict import predict
+from orbitgp.cli.predict import load_model, predict
 from orbitgp.cli.processes import count, rank
 from orbitgp.cli.results import print_line, print_result
 from orbitgp.cli.run import Run, read_json
@@ -98,6 +97,27 @@ def _unfinished(run: Run, json_: bool) -> None:
         count = len(list(run.models.glob("*")))
         done = f"{count} model{'' if count == 1 else 's'}"
     typer.echo(f"{', '.join(run.config['orbits'])} on {run.config['name']}: {done} done.\nGo on with {run.resume_command()}")
+
+
+def export(
+    folder: Annotated[Path, typer.Argument(metavar="RUN", help="A run folder.")],
+    to: Annotated[str, typer.Option(metavar="TOOL", help="torchvision, kornia, …; any other word lists all.")] = "torchvision",
+) -> None:
+    """Print what a run has learned of images as code or configuration of another tool.
+
+    The ranges say how far an input may go and keep its target. A network that is trained with them sees all of that range.
+
+    Example:
+
+        orbitgp export runs/digits-affine --to kornia > augmentation.py
+    """
+    from orbitgp.report.augmentation import augmentation
+
+    run = Run.open(folder)
+    if not run.model.is_file():
+        raise FileNotFoundError(f"{folder} has no model yet: go on with {run.resume_command()}.")
+    model = load_model(run.model)
+    typer.echo(augmentation(model.orbit_, model.input_shape_, to), nl=False)
 
 
 def print_errors(command: Callable[..., None]) -> Callable[..., None]:

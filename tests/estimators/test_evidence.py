@@ -47,7 +47,7 @@ class Machine:
         plain = InvariantGP.kernel_means
 
         def counted(model: InvariantGP, samples: Any, *rest: Any, **more: Any) -> Any:
-            self.now += samples.points[..., 0].numel() * model.num_points / speed
+            self.now += samples.points[..., 0].numel() * len(model.inducing) * model.inducing_samples / speed
             return plain(model, samples, *rest, **more)
 
         class CountedGP(ExactGP):

@@ -167,7 +167,7 @@ def undecided(standings: Sequence[Standing]) -> list[str]:
     The best needs no upper end, and a rival without one cannot be beaten: then the best waits.
     """
     (best, *rivals), against = leaders(standings)
-    doubtful = [rival for rival in rivals if not against[rival.name].next_to_nothing]
+    doubtful = [rival for rival in rivals if against[rival.name].ends[1] > against[rival.name].needed]
     widths = {rival.name: (rival.width, rival.value) for rival in doubtful}
     if doubtful and all(isfinite(rival.width) for rival in doubtful):
         widths[best.name] = best.width if isfinite(best.width) else 0.0, best.value

@@ -65,11 +65,6 @@ class Difference:
     def certain(self) -> bool:
         return self.nats > self.needed and self.ends[0] > 0
 
-    @property
-    def next_to_nothing(self) -> bool:
-        """Whether no refinement could make a difference of it."""
-        return self.ends[1] <= self.needed
-
     def __str__(self) -> str:
         low, high = (f"{end:+,.0f}" for end in self.ends)
         if low == high:

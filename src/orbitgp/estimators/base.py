@@ -19,7 +19,6 @@ from typing import Any, Literal, TypeVar, cast
 import numpy as np
 import torch
 from gpytorch.kernels import Kernel
-from jaxtyping import Float
 from sklearn.base import clone
 from sklearn.utils import check_random_state
 from sklearn.utils.validation import check_is_fitted
@@ -38,7 +37,7 @@ from orbitgp.inference.collapsed import CollapsedGP
 from orbitgp.inference.evidence import Evidence
 from orbitgp.inference.exact import ExactGP
 from orbitgp.inference.exact_predictions import NeedsVariance
-from orbitgp.inference.prior import MeanName
+from orbitgp.inference.prior import MeanName, Means
 from orbitgp.inference.rows import first
 from orbitgp.kernels.covariance import show_values
 from orbitgp.likelihoods import Likelihood
@@ -265,18 +264,12 @@ class InvariantEstimator(Presents, Compacts, ChecksData):
         self.history_ = [{**record, "bound": record["bound"] - problem.shift} for record in history]
         self.converged_, self.diagnostics_ = engine.converged, engine.summary()
 
-    def _latent(
-        self, X: Any, needs_variance: NeedsVariance | None = None
-    ) -> tuple[Float[Tensor, "rows latents"], Float[Tensor, "rows latents"]]:
+    def _latent(self, X: Any, needs_variance: NeedsVariance | None = None) -> tuple[Means, Means]:
         """Mean and variance of f at X, each row on its own; upper bounds of variances that are not needed."""
         asked = {"needs_variance": needs_variance}
         found = self._for_parts(X, lambda model, *given: [values.cpu() for values in model.predict(*given, **asked)])
         means, variances = zip(*found, strict=True)
         return torch.cat(means), torch.cat(variances)
-
-    def _latent_mean(self, X: Any) -> Float[Tensor, "rows latents"]:
-        """The mean of f at X alone."""
-        return torch.cat(self._for_parts(X, lambda model, *given: model.predict_mean(*given).cpu()))
 
     def _for_parts(self, X: Any, predict: Callable[..., Any]) -> list[Any]:
         """What the model predicts for one part of X after the other, as ``predict`` of the model, inputs and number of draws.

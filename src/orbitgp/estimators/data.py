@@ -61,11 +61,6 @@ class Stored(NamedTuple):
     shape: tuple[int, ...]
     read: Callable[[np.ndarray], np.ndarray]
 
-    @property
-    def is_small(self) -> bool:
-        """Whether it may as well be loaded."""
-        return 4 * prod(self.shape) <= LOADED_BYTES
-
     def loaded(self) -> np.ndarray:
         """All rows."""
         return self.read(np.arange(self.shape[0]))
@@ -106,7 +101,7 @@ class ChecksData(BaseEstimator):
     def _own_data(self, X: Any, y: Any, device: torch.device) -> tuple[Inputs, np.ndarray]:
         """The data of this process."""
         on_disk = stored(X)
-        if on_disk is not None and not on_disk.is_small:
+        if on_disk is not None and 4 * prod(on_disk.shape) > LOADED_BYTES:
             return self._stored_data(on_disk, y, device)
         array, targets = self._checked_data(X if on_disk is None else on_disk.loaded(), y)
         return self._tensor(array, device), targets

@@ -149,7 +149,8 @@ class InvariantGPRegressor(RegressorMixin, InvariantEstimator):
             among = among.permute(1, 2, 0).numpy() * np.square(self._interval_scale())
             return self._in_units(predicted.mean), among[..., 0] if self._flat_targets else among
         if isinstance(self.likelihood_, likelihoods.Noise) and not return_std:
-            return self._in_units(self._latent_mean(X))  # the mean is that of f, which costs less than a variance
+            # The mean is that of f, which costs less than a variance.
+            return self._in_units(torch.cat(self._for_parts(X, lambda model, *given: model.predict_mean(*given).cpu())))
         predicted = self._predictive(X)
         mean = self._in_units(predicted.mean)
         return (mean, self._shaped(predicted.std.numpy() * self._interval_scale())) if return_std else mean

@@ -134,7 +134,9 @@ def _check_predicts(estimator: Any) -> None:
     """
     model = estimator.model_
     point = (model.x if isinstance(model, ExactGP) else model.inducing.detach())[:1]
-    estimator.model_ = model.of_first(1) if isinstance(model, ExactGP) else model
+    if isinstance(model, ExactGP):
+        estimator.model_ = model.restricted(point, model.num_samples)
+        estimator.model_.weights, estimator.model_.noise = model.weights[:1], model.noise[:1]
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", message="X does not have valid feature names")  # the model's own have none
         if len(estimator.predict(point.numpy())) != 1:

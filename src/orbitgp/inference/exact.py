@@ -126,12 +126,6 @@ class ExactGP(ExactPredictions):
         view.corrected = self.num_samples is not None
         return view
 
-    def of_first(self, rows: int) -> ExactGP:
-        """A model with the same parameters and the weights of the first data alone, for checks that must not take long."""
-        view = self.restricted(self.x[:rows], self.num_samples)
-        view.weights, view.noise = self.weights[:rows], self.noise[:rows]
-        return view
-
     def samples(self, x: Inputs) -> Seen:
         """The finite orbit of each row."""
         orbit = self.orbit if self._closed_form is None else Identity()

@@ -26,7 +26,7 @@ from torch import Tensor, nn
 
 from orbitgp.inference.moments import WhitenedMeans, estimate, learned_factor, pair_product, whitened
 from orbitgp.inference.orbit_gram import gram
-from orbitgp.inference.prior import MeanName, PriorMean
+from orbitgp.inference.prior import MeanName, Means, PriorMean
 from orbitgp.inference.rows import RowSource
 from orbitgp.kernels.cholesky import Factor, cholesky
 from orbitgp.kernels.covariance import covariance
@@ -34,7 +34,7 @@ from orbitgp.kernels.feature_maps import embeds_means
 from orbitgp.likelihoods.base import Moments
 from orbitgp.machine import chunk_elements, in_smaller_chunks
 from orbitgp.orbits import FiniteOrbit, Orbit, Pairing, Samples
-from orbitgp.orbits.sampling import base_draws
+from orbitgp.orbits.sampling import Inputs, base_draws
 
 Features = Float[Tensor, "inducing samples features"]
 
@@ -73,9 +73,9 @@ class InvariantGP(nn.Module):
             raise ValueError('MeanEmbedding needs exact inference: give inference="exact", fewer rows, or the map alone.')
         size, self.fixed_draws = len(inducing), fixed_draws
         self.orbit = orbit
-        self.register_buffer(
-            "inducing_draws", _fixed_draws(orbit, inducing, inducing_samples) if inducing_samples > 1 else None
-        )
+        draws, seeded = (size, 1, inducing_samples, orbit.draws_for(inducing.shape[1:])), torch.Generator().manual_seed(0)
+        fixed = base_draws("qmc", *draws, generator=seeded, dtype=inducing.dtype)[:, 0] if inducing_samples > 1 else None
+        self.register_buffer("inducing_draws", fixed)
         self.covariance = covariance(kernel.double())
         self.prior_mean = PriorMean(mean, inducing.flatten(1), num_latents)
         self.inducing = nn.Parameter(inducing.detach().clone())
@@ -156,11 +156,6 @@ class InvariantGP(nn.Module):
         """Over how many samples each inducing variable averages g."""
         return 1 if self.inducing_draws is None else self.samples_per_row(self.inducing_draws.shape[1])
 
-    @property
-    def num_points(self) -> int:
-        """How many points the kernel of a sample is evaluated at."""
-        return len(self.inducing) * self.inducing_samples
-
     def moments(self, means: WhitenedMeans) -> Moments:
         """Unbiased estimates of the moments of q(f) for each datum (exact ones where the samples are the whole orbit)."""
         a, prior_mean, kff, pairing = means
@@ -209,16 +204,14 @@ class InvariantGP(nn.Module):
                 variances.append(variance.clamp_min(0.0).expand(-1, self.num_latents))
         return torch.cat(means), torch.cat(variances)
 
-    def predict_mean(
-        self, x: Float[Tensor, "rows *features"], num_samples: int | None = 64, seed: int = 0
-    ) -> Float[Tensor, "rows latents"]:
+    def predict_mean(self, x: Inputs, num_samples: int | None = 64, seed: int = 0) -> Means:
         """The mean of f, with the same draws. The variance costs little more here."""
         return self.predict(x, num_samples, seed)[0]
 
     @torch.no_grad()
     def joint(
-        self, x: Float[Tensor, "rows *features"], num_samples: int | None = 64, seed: int = 0
-    ) -> tuple[Float[Tensor, "rows latents"], Float[Tensor, "anylatents rows rows"]]:
+        self, x: Inputs, num_samples: int | None = 64, seed: int = 0
+    ) -> tuple[Means, Float[Tensor, "anylatents rows rows"]]:
         """Mean and joint covariance of f at x; one covariance if all latent functions share it."""
         samples = self.orbit.shared_samples(x, *self.draws(num_samples, seed))
         means = self.whitened_means(samples)
@@ -242,13 +235,5 @@ class InvariantGP(nn.Module):
         """How many rows of x, with ``num_samples`` samples of each, to stream at once."""
         samples = self.samples_per_row(num_samples)
         # The largest of: kernel with the inducing points, kernel between the samples of a row, the samples themselves.
-        per_row = samples * max(self.num_points, samples, math.prod(x.shape[1:]), 1)
+        per_row = samples * max(len(self.inducing) * self.inducing_samples, samples, math.prod(x.shape[1:]), 1)
         return max(1, chunk_elements(x.device) // per_row)
-
-
-def _fixed_draws(
-    orbit: Orbit, inducing: Float[Tensor, "inducing *features"], samples: int
-) -> Float[Tensor, "inducing samples dim"]:
-    dim = orbit.draws_for(inducing.shape[1:])
-    generator = torch.Generator().manual_seed(0)
-    return base_draws("qmc", len(inducing), 1, samples, dim, generator=generator, dtype=inducing.dtype)[:, 0]

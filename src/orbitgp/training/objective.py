@@ -49,7 +49,10 @@ class Objective:
         self.learned.set(vector)
         try:
             solution = self.model.evidence_with_gradient(self.likelihood, self.y, self.local)
-            value = solution.log_evidence + self._pull_back_priors()
+            density = log_prior(self.model, self.likelihood)
+            if density.requires_grad:
+                density.backward()
+            value = solution.log_evidence + float(density.detach())
             gradient = self.learned.gradient()
         except FloatingPointError:
             return nowhere
@@ -82,13 +85,6 @@ class Objective:
     def _finite(self, value: float) -> float:
         value += float(log_prior(self.model, self.likelihood).detach())
         return value if math.isfinite(value) else -math.inf
-
-    def _pull_back_priors(self) -> float:
-        """The log density of the priors; its gradient is added to the hyperparameters."""
-        density = log_prior(self.model, self.likelihood)
-        if density.requires_grad:
-            density.backward()
-        return float(density.detach())
 
 
 def log_prior(model: InvariantGP | ExactGP | CollapsedGP, likelihood: Likelihood) -> Float[Tensor, ""]:

@@ -29,6 +29,7 @@ from orbitgp.training import trainer as sparse_training
 from orbitgp.training.trainer import Trainer
 
 CLOCKED = (
+    orbitgp.estimators.base,
     orbitgp.estimators.initialise,
     orbitgp.estimators.session,
     ladder,

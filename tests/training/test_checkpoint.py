@@ -419,7 +419,7 @@ class TestInterrupted:
     def test_while_the_start_is_chosen(self, tmp_path: Path, ctrl_c: Any, monkeypatch: pytest.MonkeyPatch) -> None:
         X, y = table()
         path, make = tmp_path / "run.safetensors", CASES["natural"]
-        monkeypatch.setattr("orbitgp.training.sparse_ladders.SHORTEST", 2)
+        monkeypatch.setattr("orbitgp.training.trainer.SHORTEST", 2)
         whole = fit_to_kill.digest(make().fit(X, y))
         evaluate, presses = Run.evaluate, iter([ctrl_c])
 

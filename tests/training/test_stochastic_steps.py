@@ -50,10 +50,10 @@ def test_the_jitter_follows_the_noise_down_and_not_below_what_failed() -> None:
     trainer.model.jitter = 1e-6
     with torch.no_grad():
         trainer.likelihood.log_noise.fill_(math.log(1e-5))
-    trainer.stochastic.posterior.factor()
+    trainer.stochastic.posterior.update(1.0)
     assert trainer.model.jitter == pytest.approx(1e-11, rel=0.2)
     trainer.model.jitter, trainer.stochastic.posterior.failed_jitter = 1e-6, 1e-9
-    trainer.stochastic.posterior.factor()
+    trainer.stochastic.posterior.update(1.0)
     assert trainer.model.jitter == 1e-6
 
 

@@ -13,7 +13,6 @@ from torch.utils._pytree import tree_leaves
 from orbitgp.inference.exact import ExactGP
 from orbitgp.orbits import GaussianNoise, Identity
 from orbitgp.planning.options import TrainerSettings
-from orbitgp.training import sparse_ladders
 from tests.training.sparse_run import KINDS, Slide, assert_same, make_trainer, parameters, toy_data, without_seconds
 
 pytestmark = pytest.mark.usefixtures("double")
@@ -113,7 +112,7 @@ def test_training_raises_the_bound_and_learns_the_noise() -> None:
 
 @pytest.mark.slow
 def test_a_run_that_continues_after_screening_ends_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(sparse_ladders, "SHORTEST", 8)
+    monkeypatch.setattr("orbitgp.training.trainer.SHORTEST", 8)
     few_draws = {"start_rows": 10, "exact_seconds": 0.01}
     whole = make_trainer(**few_draws)
     states = []

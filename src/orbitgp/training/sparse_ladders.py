@@ -135,7 +135,6 @@ def set_last_posterior(climb: Ladder, rest: TimeLeft) -> None:
     assert isinstance(collapsed, CollapsedGP)
     draws, local, sparse = None, None, collapsed.sparse
     pass_over = sparse, likelihood, x, len(x)
-    rest.pace = climb.condition_seconds / pass_seconds(*pass_over[:3], climb.learn_rows, collapsed.num_samples)
     if likelihood.num_locals:
         with rest.timed(pass_seconds(*pass_over, collapsed.num_samples)):
             local = collapsed.condition(likelihood, y).local
@@ -145,3 +144,10 @@ def set_last_posterior(climb: Ladder, rest: TimeLeft) -> None:
         draws = int(MOST_DRAWS * min(max(least, within), 1.0))
     with rest.timed(pass_seconds(*pass_over, draws)):
         CollapsedGP(sparse, x, draws).set_posterior(likelihood, y, local)
+
+
+def pace_of(climb: Ladder) -> float:
+    """Measured over nominal seconds of a pass over the data, by the posterior that ended the climb."""
+    assert isinstance(climb.model, CollapsedGP)
+    sparse, samples = climb.model.sparse, climb.model.num_samples
+    return climb.condition_seconds / pass_seconds(sparse, climb.likelihood, climb.x, climb.learn_rows, samples)

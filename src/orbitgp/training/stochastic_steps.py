@@ -162,7 +162,7 @@ class StochasticSteps(Engine):
 
         Where an update sees a part of the data, passes see at most a quarter as many as all updates saw, or all data once.
         """
-        posterior, count, rest.pace = self.posterior, len(self.x), self.pace
+        posterior, count = self.posterior, len(self.x)
         most = MOST_PASSES if posterior.size == count else min(MOST_PASSES, max(1, self.steps * posterior.size // (4 * count)))
         a_pass = pass_seconds(self.model, self.likelihood, self.x, count, posterior.num_samples)
         passes = int(min(most, rest.share() / a_pass))

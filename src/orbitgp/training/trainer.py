@@ -37,7 +37,7 @@ from orbitgp.training.maximise import Stopped
 from orbitgp.training.posterior import fit_jitter
 from orbitgp.training.records import Callback, Record
 from orbitgp.training.run import Engine, copied_to
-from orbitgp.training.sparse_ladders import SHORTEST, collapsed_ladder, raise_noise, set_last_posterior, start_ladder
+from orbitgp.training.sparse_ladders import SHORTEST, collapsed_ladder, pace_of, raise_noise, set_last_posterior, start_ladder
 from orbitgp.training.stochastic_steps import StochasticSteps
 
 Result = TypeVar("Result")
@@ -199,7 +199,7 @@ class Trainer(Engine):
     def polish(self) -> None:
         """With all else fixed, find the last q(u)."""
         engine = self.stochastic if self.engine is None else self.engine
-        self.rest.spent = engine.seconds
+        self.rest.spent, self.rest.pace = engine.seconds, pace_of(engine) if isinstance(engine, Ladder) else engine.pace
         if isinstance(engine, Ladder):
             self.in_time(partial(set_last_posterior, engine, self.rest))
         else:

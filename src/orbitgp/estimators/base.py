@@ -26,7 +26,7 @@ from torch import Tensor, nn
 
 from orbitgp.estimators import initialise, validation
 from orbitgp.estimators.compact import Compacts
-from orbitgp.estimators.data import ChecksData, Inputs, check_images, parts
+from orbitgp.estimators.data import ChecksData, check_images, parts
 from orbitgp.estimators.evidence import exact_evidence, sparse_evidence
 from orbitgp.estimators.initialise import Fit, Problem, Seeds
 from orbitgp.estimators.presentation import Presents
@@ -38,7 +38,7 @@ from orbitgp.inference.evidence import Evidence
 from orbitgp.inference.exact import ExactGP
 from orbitgp.inference.exact_predictions import NeedsVariance
 from orbitgp.inference.prior import MeanName, Means
-from orbitgp.inference.rows import first
+from orbitgp.inference.rows import AllInputs, first
 from orbitgp.kernels.covariance import show_values
 from orbitgp.likelihoods import Likelihood
 from orbitgp.orbits import Orbit
@@ -238,7 +238,7 @@ class InvariantEstimator(Presents, Compacts, ChecksData):
         self._keep(engine, evidence, fit.problem)
         self.plausible_ = {name: None if ends is None else (ends[0].value, ends[1].value) for name, ends in plausible.items()}
 
-    def _orbit_for(self, x: Inputs) -> Orbit:
+    def _orbit_for(self, x: AllInputs) -> Orbit:
         """A copy of the user's orbit, checked, where the data are."""
         orbit = make_orbit(deepcopy(self.orbit), x.shape[1:], list(getattr(self, "feature_names_in_", ())))
         orbit = orbit.to(device=x.device, dtype=x.dtype)
@@ -247,7 +247,7 @@ class InvariantEstimator(Presents, Compacts, ChecksData):
         initialise.spare_indicators(orbit, x)
         return orbit
 
-    def _problem(self, x: Inputs, targets: np.ndarray, sample_weight: Any) -> Problem:
+    def _problem(self, x: AllInputs, targets: np.ndarray, sample_weight: Any) -> Problem:
         """Targets and likelihood for these data."""
         raise NotImplementedError
 

@@ -15,9 +15,8 @@ from sklearn.utils.validation import check_is_fitted
 from torch import Tensor
 
 from orbitgp.estimators.base import InvariantEstimator
-from orbitgp.estimators.data import Inputs
 from orbitgp.estimators.initialise import Problem
-from orbitgp.inference.rows import fetch
+from orbitgp.inference.rows import AllInputs, fetch
 from orbitgp.likelihoods import Categorical, Classification, make_likelihood
 from orbitgp.planning.rungs import CHECKED_ROWS
 
@@ -63,7 +62,7 @@ class InvariantGPClassifier(ClassifierMixin, InvariantEstimator):
         latent = self._latent(X, lambda mean, most: ~likelihood.is_sure(mean, most))
         return self.classes_[likelihood.most_probable(*latent).numpy()]
 
-    def _problem(self, x: Inputs, targets: np.ndarray, sample_weight: Any) -> Problem:
+    def _problem(self, x: AllInputs, targets: np.ndarray, sample_weight: Any) -> Problem:
         if targets.dtype == object and any(label is None for label in targets):
             raise ValueError("y contains None: every row needs a label.")
         try:

@@ -28,7 +28,7 @@ from orbitgp.estimators.validation import check_distances, check_same_everywhere
 from orbitgp.inference import processes
 from orbitgp.inference.exact import ExactGP
 from orbitgp.inference.model import InvariantGP
-from orbitgp.inference.rows import RowSource, SharedRows, StoredRows
+from orbitgp.inference.rows import AllInputs, SharedRows, StoredRows
 from orbitgp.likelihoods import Gaussian, HeteroscedasticGaussian, Likelihood
 from orbitgp.orbits import Orbit
 from orbitgp.orbits.images.warps import Warp, border_level
@@ -38,7 +38,6 @@ from orbitgp.planning.options import TrainingOptions
 if TYPE_CHECKING:
     from pandas import DataFrame
 
-Inputs = Float[Tensor, "rows *features"] | RowSource
 
 LOADED_BYTES = 2**28  # arrays on disk up to this size, as single-precision numbers, are loaded
 
@@ -90,7 +89,7 @@ class ChecksData(BaseEstimator):
         tags.input_tags.three_d_array = True
         return tags
 
-    def _training_data(self, X: Any, y: Any, device: torch.device) -> tuple[Inputs, np.ndarray]:
+    def _training_data(self, X: Any, y: Any, device: torch.device) -> tuple[AllInputs, np.ndarray]:
         """Inputs on the device, and targets; of all processes, if several share them."""
         x, targets = processes.run_on_all(lambda: self._own_data(X, y, device))
         if processes.count() == 1:
@@ -98,7 +97,7 @@ class ChecksData(BaseEstimator):
         check_same_everywhere(self, self.input_shape_)
         return SharedRows(x), np.concatenate(processes.all_gather(targets))
 
-    def _own_data(self, X: Any, y: Any, device: torch.device) -> tuple[Inputs, np.ndarray]:
+    def _own_data(self, X: Any, y: Any, device: torch.device) -> tuple[AllInputs, np.ndarray]:
         """The data of this process."""
         on_disk = stored(X)
         if on_disk is not None and 4 * prod(on_disk.shape) > LOADED_BYTES:
@@ -187,7 +186,7 @@ class ChecksData(BaseEstimator):
 
 
 def known_noise(
-    likelihood: Likelihood, x: Inputs, alpha: Any, sample_weight: Any, scale: Float[np.ndarray, " outputs"]
+    likelihood: Likelihood, x: AllInputs, alpha: Any, sample_weight: Any, scale: Float[np.ndarray, " outputs"]
 ) -> Float[Tensor, "rows known"]:
     """What is known of the noise of each row: its weight, its variance in units of normalised targets, and its features.
 

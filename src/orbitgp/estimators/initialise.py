@@ -20,14 +20,13 @@ from gpytorch.kernels import Kernel, RBFKernel, ScaleKernel
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from orbitgp.estimators.data import Inputs
 from orbitgp.estimators.session import Session
 from orbitgp.estimators.validation import asks_for_sparse, check_kernel, check_map
 from orbitgp.inference import processes
 from orbitgp.inference.exact import ExactGP
 from orbitgp.inference.inducing_points import initial_inducing
 from orbitgp.inference.model import InvariantGP
-from orbitgp.inference.rows import fetch, first
+from orbitgp.inference.rows import AllInputs, fetch, first
 from orbitgp.kernels.feature_maps import FeatureMapKernel, prepare
 from orbitgp.likelihoods import Likelihood
 from orbitgp.orbits import FiniteOrbit, GaussianNoise, Orbit
@@ -68,7 +67,7 @@ class Problem(NamedTuple):
 class Fit(NamedTuple):
     """A fit before its first step: data, orbit, kernel, problem, the arguments of the estimator, and the run."""
 
-    x: Inputs
+    x: AllInputs
     orbit: Orbit
     kernel: Kernel
     problem: Problem
@@ -78,7 +77,7 @@ class Fit(NamedTuple):
     seeds: Seeds
 
 
-def spare_indicators(orbit: Orbit, x: Inputs) -> None:
+def spare_indicators(orbit: Orbit, x: AllInputs) -> None:
     """Let noise leave out columns of a table that do not vary, or that hold nothing but 0 and 1 as indicators of words do."""
     noises = [part for part in orbit.modules() if isinstance(part, GaussianNoise) and part.columns is None]
     if x.ndim > 2 or not noises:
@@ -109,7 +108,7 @@ def exact_model_and_plan(fit: Fit) -> tuple[ExactGP | None, Plan]:
 
 def initial_kernel(
     kernel: Kernel | None,
-    x: Inputs,
+    x: AllInputs,
     variance: float,
     generator: torch.Generator,
     feature_map: nn.Module | None = None,
@@ -160,7 +159,7 @@ def _rbf(lengthscale: float | Float[Tensor, " dim"], variance: float, dim: int |
     return kernel
 
 
-def _random_rows(x: Inputs, generator: torch.Generator) -> Float[Tensor, "some *features"]:
+def _random_rows(x: AllInputs, generator: torch.Generator) -> Float[Tensor, "some *features"]:
     """All rows, or some of them at random."""
     if len(x) <= CHECKED_ROWS:
         return first(x, len(x))

@@ -21,11 +21,12 @@ from torch import Tensor
 
 from orbitgp import likelihoods
 from orbitgp.estimators.base import InvariantEstimator
-from orbitgp.estimators.data import Inputs, known_noise, stored
+from orbitgp.estimators.data import known_noise, stored
 from orbitgp.estimators.initialise import Problem
 from orbitgp.estimators.session import Session
 from orbitgp.estimators.validation import as_numbers
 from orbitgp.inference.prior import draw_normal
+from orbitgp.inference.rows import AllInputs
 from orbitgp.likelihoods import Likelihood, make_likelihood
 from orbitgp.planning.options import whole_number
 
@@ -218,7 +219,7 @@ class InvariantGPRegressor(RegressorMixin, InvariantEstimator):
     def _shaped(self, values: Float[np.ndarray, "rows outputs"]) -> Float[np.ndarray, "rows *outputs"]:
         return values[:, 0] if self._flat_targets else values
 
-    def _problem(self, x: Inputs, targets: np.ndarray, sample_weight: Any) -> Problem:
+    def _problem(self, x: AllInputs, targets: np.ndarray, sample_weight: Any) -> Problem:
         self._flat_targets = targets.ndim == 1
         values = as_numbers(targets).reshape(len(targets), -1)
         # A target that does not vary, up to rounding, has its own size for a unit.

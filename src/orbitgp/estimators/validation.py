@@ -22,7 +22,7 @@ from torch import Tensor, nn
 
 from orbitgp.inference import processes
 from orbitgp.inference.prior import MeanName
-from orbitgp.inference.rows import RowSource, first
+from orbitgp.inference.rows import AllInputs, first
 from orbitgp.kernels.feature_maps import FeatureMapKernel
 from orbitgp.machine import free_memory
 from orbitgp.orbits import FiniteOrbit, Orbit
@@ -69,7 +69,7 @@ def check_distances(x: Any) -> None:
 
 
 @torch.no_grad()
-def check_orbit(orbit: Orbit, inputs: Tensor | RowSource) -> None:
+def check_orbit(orbit: Orbit, inputs: AllInputs) -> None:
     """Refuse an orbit whose transformations of the first inputs do not have the shape of inputs, or are no finite numbers."""
     x = first(inputs, 2)
     check_distances(inputs if isinstance(inputs, Tensor) else x)
@@ -84,7 +84,7 @@ def check_orbit(orbit: Orbit, inputs: Tensor | RowSource) -> None:
         raise ValueError(f"{type(orbit).__name__}.{method} takes the first inputs to numbers that are not finite.")
 
 
-def ard_for(arguments: Mapping[str, Any], x: Tensor | RowSource) -> bool | Literal["auto"]:
+def ard_for(arguments: Mapping[str, Any], x: AllInputs) -> bool | Literal["auto"]:
     """Whether columns have lengthscales of their own; ``auto`` where the evidence is to say. Only tables have columns."""
     ard: bool | Literal["auto"] = arguments["ard"]
     if arguments["kernel"] is None and arguments["feature_map"] is None and x.ndim == 2:
@@ -145,7 +145,7 @@ def per_row(name: str, values: Any, rows: int) -> Float[np.ndarray, " rows"]:
     return np.broadcast_to(found, rows)
 
 
-def check_sparse_memory(x: Tensor | RowSource, orbit: Orbit, num_inducing: int | None, settings: TrainerSettings) -> None:
+def check_sparse_memory(x: AllInputs, orbit: Orbit, num_inducing: int | None, settings: TrainerSettings) -> None:
     """Refuse inputs so large that a step of sparse inference would not fit into memory: the system would end the process."""
     points = math.prod(inducing_size(num_inducing, settings.inducing_samples, len(x), orbit, x.device))
     samples = settings.num_samples or (orbit.size if isinstance(orbit, FiniteOrbit) else 1)

@@ -22,7 +22,7 @@ from gpytorch.kernels import Kernel
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from orbitgp.inference.dense_posterior import Locals, Observations, Posterior, Targets, best_local, initial_local, posterior
+from orbitgp.inference.dense_posterior import Observations, Posterior, best_local, initial_local, posterior
 from orbitgp.inference.fresh_evidence import FreshEvidence
 from orbitgp.inference.model import InvariantGP
 from orbitgp.inference.moments import learned_factor, whitened
@@ -30,7 +30,7 @@ from orbitgp.inference.natural_gradient import set_posterior, statistics, total
 from orbitgp.inference.noisy_covariance import LowRankCovariance
 from orbitgp.inference.prior import single_precision_suffices
 from orbitgp.likelihoods import Likelihood
-from orbitgp.likelihoods.base import Quadratic
+from orbitgp.likelihoods.base import Locals, Quadratic, Targets
 from orbitgp.machine import in_parts, in_smaller_chunks
 from orbitgp.orbits import Orbit
 from orbitgp.orbits.sampling import Inputs

@@ -37,13 +37,11 @@ from torch import Tensor
 from orbitgp.inference.fixed_point import MOST_TURNS, AndersonMixing, find_fixed_point, tolerance
 from orbitgp.inference.noisy_covariance import LowRankCovariance, NoisyCovariance
 from orbitgp.likelihoods import Likelihood
-from orbitgp.likelihoods.base import Moments, Quadratic, required
+from orbitgp.likelihoods.base import Locals, Moments, Quadratic, Targets, required
 from orbitgp.likelihoods.tilted import Tilted
 
 Gram = Float[Tensor, "rows rows"]
 Means = Float[Tensor, "rows latents"]
-Targets = Float[Tensor, "rows *outputs"]
-Locals = Float[Tensor, "rows *params"]
 Column = Float[Tensor, "rows 1"]
 Sites = Float[Tensor, "rows 2"]  # nu and tau of each datum
 LocalSites = Float[Tensor, "rows 4"]  # nu and tau, then mean and variance of the cavity

@@ -25,26 +25,25 @@ from orbitgp.inference import processes
 from orbitgp.inference.model import InvariantGP
 from orbitgp.inference.moments import pair_product
 from orbitgp.likelihoods import Likelihood
+from orbitgp.likelihoods.base import Locals, Targets
 from orbitgp.orbits import Samples
-
-Local = Float[Tensor, "rows *params"]
 
 
 class Batch(NamedTuple):
     """Some of the data: their orbit samples, their targets and their local parameters."""
 
     samples: Samples
-    y: Float[Tensor, "rows *outputs"]
-    local: Local | None
+    y: Targets
+    local: Locals | None
 
 
 def elbo(
     model: InvariantGP,
     likelihood: Likelihood,
     samples: Samples,
-    y: Float[Tensor, "rows *outputs"],
+    y: Targets,
     num_data: int,
-    local: Local | None = None,
+    local: Locals | None = None,
     batch: int | None = None,
 ) -> Float[Tensor, ""]:
     """ELBO = N/B sum_n [ const_n + eta_n E f_n - 1/2 lam_n E f_n^2 ] - KL(q(u) || p(u)), from a minibatch of B of N data.
@@ -59,11 +58,7 @@ def elbo(
 
 
 def expected_log_likelihood(
-    model: InvariantGP,
-    likelihood: Likelihood,
-    samples: Samples,
-    y: Float[Tensor, "rows *outputs"],
-    local: Local | None = None,
+    model: InvariantGP, likelihood: Likelihood, samples: Samples, y: Targets, local: Locals | None = None
 ) -> Float[Tensor, " rows"]:
     """The data terms of the bound, one for each datum."""
     return likelihood.quadratic(y, local).expectation(model.moments(model.whitened_means(samples)))

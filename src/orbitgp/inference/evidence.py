@@ -12,17 +12,17 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
 
 import torch
-from jaxtyping import Float, Int
+from jaxtyping import Int
 from torch import Tensor
 
 from orbitgp.inference.elbo import Batch, Bound, elbo_of_all
 from orbitgp.inference.model import InvariantGP
-from orbitgp.inference.rows import RowIndex, RowSource, first, owned, prefetch
+from orbitgp.inference.rows import AllInputs, RowIndex, first, owned, prefetch
 from orbitgp.likelihoods import Likelihood
-from orbitgp.likelihoods.base import Moments, required
+from orbitgp.likelihoods.base import Moments, Targets, required
 from orbitgp.machine import in_smaller_chunks
 from orbitgp.orbits import Samples
-from orbitgp.orbits.sampling import Inputs, Policy
+from orbitgp.orbits.sampling import Policy
 
 
 def rounded(error: float, figures: int = 2) -> str:
@@ -139,7 +139,7 @@ class Evidence:
 
 def drawn(
     model: InvariantGP,
-    x: Inputs | RowSource,
+    x: AllInputs,
     index: RowIndex,
     num_samples: int | None,
     sampler: Policy,
@@ -164,8 +164,8 @@ def drawn(
 def measure_evidence(
     model: InvariantGP,
     likelihood: Likelihood,
-    x: Inputs | RowSource,
-    y: Float[Tensor, "rows *outputs"],
+    x: AllInputs,
+    y: Targets,
     num_samples: int | None,
     *,
     passes: int,

@@ -20,7 +20,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from orbitgp.inference import streamed
-from orbitgp.inference.dense_posterior import Gram, Locals, Observations, Solution, Targets, quadratic_at, solve
+from orbitgp.inference.dense_posterior import Gram, Observations, Solution, quadratic_at, solve
 from orbitgp.inference.exact_predictions import ExactPredictions
 from orbitgp.inference.fresh_evidence import FreshEvidence, fresh_evidence
 from orbitgp.inference.noisy_covariance import NoisyCovariance
@@ -31,6 +31,7 @@ from orbitgp.kernels.covariance import Seen, closed_form
 from orbitgp.kernels.feature_maps import embeds_means
 from orbitgp.kernels.orbit_average import CorrectedCovariance, averaged, single_sum
 from orbitgp.likelihoods import Likelihood
+from orbitgp.likelihoods.base import Locals, Targets
 from orbitgp.machine import chunk_elements, in_parts
 from orbitgp.orbits import FiniteOrbit, Identity, Orbit
 from orbitgp.orbits.sampling import Inputs, Pairing

@@ -14,7 +14,7 @@ from gpytorch.kernels import Kernel
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from orbitgp.inference.rows import RowSource, fetch
+from orbitgp.inference.rows import AllInputs, fetch
 from orbitgp.kernels.covariance import covariance
 from orbitgp.orbits import FiniteOrbit, Identity, Orbit, Pairing
 from orbitgp.orbits.sampling import base_draws
@@ -24,7 +24,7 @@ Method = Literal["random", "greedy"]
 
 @torch.no_grad()
 def initial_inducing(
-    x: Float[Tensor, "rows *features"] | RowSource,
+    x: AllInputs,
     orbit: Orbit,
     kernel: Kernel,
     size: int,
@@ -65,7 +65,7 @@ def points_are_best(orbit: Orbit, points: int, rows: int) -> bool:
     return isinstance(orbit, Identity) and points >= rows
 
 
-def _orbit_samples(x: Tensor | RowSource, orbit: Orbit, count: int, generator: torch.Generator | None) -> Tensor:
+def _orbit_samples(x: AllInputs, orbit: Orbit, count: int, generator: torch.Generator | None) -> Tensor:
     rounds = -(-count // len(x))
     device = x.device if generator is None else generator.device
     order = torch.cat([torch.randperm(len(x), generator=generator, device=device) for _ in range(rounds)])[:count]

@@ -19,9 +19,9 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from orbitgp.inference.model import InvariantGP
-from orbitgp.inference.rows import RowIndex, RowSource, spaced
+from orbitgp.inference.rows import AllInputs, RowIndex, spaced
 from orbitgp.likelihoods import Likelihood
-from orbitgp.likelihoods.base import Moments, required
+from orbitgp.likelihoods.base import Moments, Targets, required
 
 LocalName = Literal["kept", "network"]
 
@@ -33,8 +33,8 @@ class Setting(NamedTuple):
 
     model: InvariantGP
     likelihood: Likelihood
-    x: Float[Tensor, "rows *features"] | RowSource
-    y: Float[Tensor, "rows *outputs"]
+    x: AllInputs
+    y: Targets
 
 
 class LocalParameters(nn.Module):
@@ -89,7 +89,7 @@ class RecognitionNetwork(nn.Module):
         self,
         likelihood: Likelihood,
         x: Float[Tensor, "rows *features"],
-        y: Float[Tensor, "rows *outputs"],
+        y: Targets,
         start: float = 1.0,
     ) -> None:
         super().__init__()
@@ -111,7 +111,7 @@ class RecognitionNetwork(nn.Module):
         nn.init.constant_(self.last.bias, start)
         self.to(device=x.device, dtype=x.dtype)
 
-    def forward(self, x: Float[Tensor, "rows *features"], y: Float[Tensor, "rows *outputs"]) -> Float[Tensor, "rows params"]:
+    def forward(self, x: Float[Tensor, "rows *features"], y: Targets) -> Float[Tensor, "rows params"]:
         """Local parameters for these data, in double precision as moments are."""
         seen = self.front((x - self.shift) / self.spread)
         return self.last(self.body(torch.cat([seen, y.flatten(1).to(seen.dtype)], 1))).double()

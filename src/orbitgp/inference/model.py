@@ -27,7 +27,7 @@ from torch import Tensor, nn
 from orbitgp.inference.moments import WhitenedMeans, estimate, learned_factor, pair_product, whitened
 from orbitgp.inference.orbit_gram import gram
 from orbitgp.inference.prior import MeanName, Means, PriorMean
-from orbitgp.inference.rows import RowSource
+from orbitgp.inference.rows import AllInputs
 from orbitgp.kernels.cholesky import Factor, cholesky
 from orbitgp.kernels.covariance import covariance
 from orbitgp.kernels.feature_maps import embeds_means
@@ -231,7 +231,7 @@ class InvariantGP(nn.Module):
         size = getattr(self.orbit, "size", None)
         return min((s for s in (num_samples, size) if s is not None), default=1)
 
-    def rows_at_once(self, x: Tensor | RowSource, num_samples: int | None) -> int:
+    def rows_at_once(self, x: AllInputs, num_samples: int | None) -> int:
         """How many rows of x, with ``num_samples`` samples of each, to stream at once."""
         samples = self.samples_per_row(num_samples)
         # The largest of: kernel with the inducing points, kernel between the samples of a row, the samples themselves.

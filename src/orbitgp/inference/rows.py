@@ -58,6 +58,9 @@ class RowSource:
         """Begin to read these rows of this process, which come soon."""
 
 
+AllInputs = Inputs | RowSource  # of a fit, wherever they are
+
+
 class StoredRows(RowSource):
     """Rows of an array that stays where it is: a memory map, an HDF5 or Zarr array, anything that ``read`` can read.
 
@@ -102,7 +105,7 @@ class StoredRows(RowSource):
 class SharedRows(RowSource):
     """The rows of all processes, one process's after the other's; each holds its own."""
 
-    def __init__(self, local: Inputs | RowSource) -> None:
+    def __init__(self, local: AllInputs) -> None:
         sizes, blocks = zip(*processes.all_gather((len(local), 1 if isinstance(local, Tensor) else local.block)), strict=True)
         self.local, self.start = local, sum(sizes[: processes.rank()])
         self.shape = torch.Size((sum(sizes), *local.shape[1:]))
@@ -137,7 +140,7 @@ class Owned(NamedTuple):
     among: BatchPositions | None
 
 
-def owned(x: Inputs | RowSource, index: RowIndex) -> Owned:
+def owned(x: AllInputs, index: RowIndex) -> Owned:
     """The part of a batch that is this process's."""
     if not isinstance(x, SharedRows):
         return Owned(index, None)
@@ -145,28 +148,28 @@ def owned(x: Inputs | RowSource, index: RowIndex) -> Owned:
     return Owned(index[own], BatchPositions(own, len(index)))
 
 
-def fetch(x: Inputs | RowSource, index: RowIndex) -> Some:
+def fetch(x: AllInputs, index: RowIndex) -> Some:
     """Some rows of the data, on every process."""
     return x.fetch(index) if isinstance(x, RowSource) else x[index.to(x.device)]
 
 
-def first(x: Inputs | RowSource, count: int) -> Some:
+def first(x: AllInputs, count: int) -> Some:
     """The first ``count`` rows of the data, or all if there are fewer, on every process."""
     return fetch(x, torch.arange(min(count, len(x)), device=x.device))
 
 
-def spaced(x: Inputs | RowSource) -> Some:
+def spaced(x: AllInputs) -> Some:
     """Evenly spaced rows of the data, all if these are not many, on every process."""
     count = min(_SPACED_ROWS, len(x))
     return fetch(x, torch.linspace(0, len(x) - 1, count, device=x.device, dtype=torch.float64).round().long())
 
 
-def on_disk(x: Inputs | RowSource) -> bool:
+def on_disk(x: AllInputs) -> bool:
     """Whether rows are read from disk, on some process at least, so that passes over all of them take long."""
     return isinstance(x, RowSource) and x.block > 1
 
 
-def prefetch(x: Inputs | RowSource, index: RowIndex) -> None:
+def prefetch(x: AllInputs, index: RowIndex) -> None:
     """Begin to read the part of these rows that is this process's, where data are on disk."""
     if isinstance(x, RowSource) and len(own := owned(x, index).rows):
         x.prefetch(own)
@@ -179,7 +182,7 @@ class Minibatches:
     within each pool. That takes memory for one pool.
     """
 
-    def __init__(self, x: Inputs | RowSource, generator: torch.Generator) -> None:
+    def __init__(self, x: AllInputs, generator: torch.Generator) -> None:
         self.count, self.generator, self.block = len(x), generator, 1 if isinstance(x, Tensor) else x.block
         self.order = torch.empty(0, dtype=torch.long, device=generator.device)
         self.blocks = torch.empty(0, dtype=torch.long, device=generator.device)  # that are left of the present epoch
@@ -217,12 +220,12 @@ class Minibatches:
         self.order, self.blocks = state["order"], state["blocks"]
 
 
-def checksum(x: Inputs | RowSource) -> str:
+def checksum(x: AllInputs) -> str:
     """A fingerprint of the data, by evenly spaced rows where there are many. It does not depend on who holds which rows."""
     content = spaced(x).cpu().contiguous().numpy().tobytes()
     return f"{hashlib.sha256(content).hexdigest()[:16]} {tuple(x.shape)} {x.dtype}"
 
 
-def spread(x: Inputs | RowSource) -> float:
+def spread(x: AllInputs) -> float:
     """The standard deviation of a feature or a target (root mean square over them), 1 where nothing varies."""
     return float(spaced(x).double().var(0, correction=0).mean().sqrt()) or 1.0

@@ -28,21 +28,17 @@ from dataclasses import dataclass, replace
 from typing import NamedTuple
 
 import torch
-from jaxtyping import Float
-from torch import Tensor
 
 from orbitgp.inference.exact import ExactGP
 from orbitgp.inference.model import InvariantGP
 from orbitgp.inference.orbit_gram import kept_elements
-from orbitgp.inference.rows import RowSource, first
+from orbitgp.inference.rows import AllInputs, first
 from orbitgp.inference.streamed import held_elements
 from orbitgp.kernels.covariance import FeatureMapCovariance
 from orbitgp.kernels.feature_maps import embeds_means
 from orbitgp.likelihoods import Likelihood
 from orbitgp.machine import chunk_elements
 from orbitgp.planning.rungs import FIRST_DRAWS, LEAST_DRAWS, MOST_DRAWS
-
-Inputs = Float[Tensor, "rows *features"] | RowSource
 
 _EVALUATION = 0.015  # seconds of an evaluation that do not depend on the size of the data
 _MEMORY_SHARE = 0.7  # of the free memory
@@ -116,7 +112,7 @@ class Workload:
     mapping: float = 0.0
 
     @classmethod
-    def of(cls, model: ExactGP | InvariantGP, likelihood: Likelihood, x: Inputs, samples: int) -> Workload:
+    def of(cls, model: ExactGP | InvariantGP, likelihood: Likelihood, x: AllInputs, samples: int) -> Workload:
         """That of exact inference with this likelihood and these data, and the kernel and orbit of a model."""
         one_noise = not likelihood.num_locals and (likelihood.shares_curvature or likelihood.num_latents == 1)
         dim, mapping = math.prod(x.shape[1:]), 0.0

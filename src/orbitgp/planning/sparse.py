@@ -14,10 +14,11 @@ from torch import Tensor
 
 from orbitgp.inference import processes
 from orbitgp.inference.model import InvariantGP
+from orbitgp.inference.rows import AllInputs
 from orbitgp.likelihoods import Likelihood
 from orbitgp.machine import free_memory
 from orbitgp.orbits import FiniteOrbit
-from orbitgp.planning.cost import Cost, Inputs, Workload, covariances_and_turns, obstacle
+from orbitgp.planning.cost import Cost, Workload, covariances_and_turns, obstacle
 from orbitgp.planning.options import TrainerSettings
 from orbitgp.planning.rungs import FIRST_DRAWS, LEAST_DRAWS, MOST_DRAWS, Rung, rungs
 
@@ -29,7 +30,7 @@ ROWS_A_POINT = 4  # that are learned from, or that a refit of q(u) sees, at leas
 MOST_PASSES = 8  # over all data, for the last q(u), and as many for its evidence
 
 
-def climb(model: InvariantGP, likelihood: Likelihood, x: Inputs, options: TrainerSettings) -> Rung | None:
+def climb(model: InvariantGP, likelihood: Likelihood, x: AllInputs, options: TrainerSettings) -> Rung | None:
     """The last rung of a climb of the collapsed bound, or None where the run takes stochastic steps.
 
     It has as many draws of the orbit as leave time and memory for a climb. Where even the fewest do not, it has fewer rows:
@@ -52,7 +53,7 @@ def climb(model: InvariantGP, likelihood: Likelihood, x: Inputs, options: Traine
     return Rung(least + more, None if finite else draws)
 
 
-def most_evaluations(model: InvariantGP, likelihood: Likelihood, x: Inputs, last: Rung) -> int:
+def most_evaluations(model: InvariantGP, likelihood: Likelihood, x: AllInputs, last: Rung) -> int:
     """As many evaluations of the bound as take ten minutes with the last draws, from 50 to 300."""
     each = evaluation_cost(model, likelihood, x, model.samples_per_row(last.draws), last.rows).seconds
     return min(max(EVALUATIONS, int(SECONDS / each)), TrainerSettings.max_steps)
@@ -66,7 +67,7 @@ def _needs_steps(rows: int, options: TrainerSettings) -> bool:
     return bool(processes.count() > 1 or asked)
 
 
-def evaluation_cost(model: InvariantGP, likelihood: Likelihood, x: Inputs, samples: int, rows: int) -> Cost:
+def evaluation_cost(model: InvariantGP, likelihood: Likelihood, x: AllInputs, samples: int, rows: int) -> Cost:
     """The collapsed bound of some rows, with some samples of each, and its gradient."""
     # A turn costs about as much as a covariance with its gradient.
     covariances = len(model.q_sqrt) * covariances_and_turns(likelihood)[1]
@@ -74,12 +75,12 @@ def evaluation_cost(model: InvariantGP, likelihood: Likelihood, x: Inputs, sampl
     return work.collapsed(rows, len(model.inducing), model.inducing_samples, covariances)
 
 
-def pass_seconds(model: InvariantGP, likelihood: Likelihood, x: Inputs, rows: int, samples: int | None) -> float:
+def pass_seconds(model: InvariantGP, likelihood: Likelihood, x: AllInputs, rows: int, samples: int | None) -> float:
     """One pass over some rows without a gradient, as for q(u) or a measure of the bound: a third of an evaluation."""
     return evaluation_cost(model, likelihood, x, model.samples_per_row(samples), rows).seconds / 3
 
 
-def step_seconds(model: InvariantGP, likelihood: Likelihood, x: Inputs, options: TrainerSettings) -> float:
+def step_seconds(model: InvariantGP, likelihood: Likelihood, x: AllInputs, options: TrainerSettings) -> float:
     """One stochastic step: a refit of q(u) on many rows, and a gradient on a batch."""
     samples, batch = model.samples_per_row(options.num_samples), min(len(x), options.batch_size)
     rows, drawn = min(len(x), options.posterior_rows), options.posterior_samples or options.num_samples
@@ -88,7 +89,7 @@ def step_seconds(model: InvariantGP, likelihood: Likelihood, x: Inputs, options:
 
 
 def affordable_steps(
-    model: InvariantGP, likelihood: Likelihood, x: Inputs, options: TrainerSettings, free_steps: bool = False
+    model: InvariantGP, likelihood: Likelihood, x: AllInputs, options: TrainerSettings, free_steps: bool = False
 ) -> TrainerSettings:
     """The same with smaller steps, where a few hundred of them would take more than ten minutes, or than the limit of time.
 
@@ -118,7 +119,7 @@ def affordable_steps(
 
 
 def learning_seconds(
-    model: InvariantGP, likelihood: Likelihood, x: Inputs, options: TrainerSettings, rung: Rung | None
+    model: InvariantGP, likelihood: Likelihood, x: AllInputs, options: TrainerSettings, rung: Rung | None
 ) -> tuple[float, float]:
     """What the steps or the climb of a sparse run take, and what follows them: the last q(u), and its evidence.
 

@@ -20,14 +20,14 @@ from typing import Any
 
 import torch
 from gpytorch.kernels import Kernel
-from jaxtyping import Float
 from torch import Tensor
 
 from orbitgp.inference.collapsed import CollapsedGP
 from orbitgp.inference.exact import ExactGP
 from orbitgp.inference.model import InvariantGP
-from orbitgp.inference.rows import RowSource
+from orbitgp.inference.rows import AllInputs
 from orbitgp.likelihoods import Likelihood
+from orbitgp.likelihoods.base import Targets
 from orbitgp.orbits import Orbit
 from orbitgp.planning.options import TrainerSettings
 from orbitgp.planning.rungs import Rung
@@ -52,8 +52,8 @@ class Engine:
 
     model: InvariantGP | ExactGP | CollapsedGP
     likelihood: Likelihood
-    x: Float[Tensor, "rows *features"] | RowSource
-    y: Float[Tensor, "rows *outputs"]
+    x: AllInputs
+    y: Targets
     options: TrainerSettings
     history: list[Record]
     callback: Callback | None

@@ -26,8 +26,9 @@ from orbitgp.inference import processes
 from orbitgp.inference.elbo import elbo
 from orbitgp.inference.local_parameters import LocalParameters, Setting
 from orbitgp.inference.model import InvariantGP
-from orbitgp.inference.rows import Minibatches, RowSource, first, owned, prefetch, spread
+from orbitgp.inference.rows import AllInputs, Minibatches, first, owned, prefetch, spread
 from orbitgp.likelihoods import Classification, Likelihood
+from orbitgp.likelihoods.base import Targets
 from orbitgp.orbits import Orbit, Pairing
 from orbitgp.planning.options import TrainerSettings
 from orbitgp.planning.sparse import MOST_PASSES, pass_seconds, step_seconds
@@ -50,8 +51,8 @@ class StochasticSteps(Engine):
 
     model: InvariantGP
     likelihood: Likelihood
-    x: Float[Tensor, "rows *features"] | RowSource
-    y: Float[Tensor, "rows *outputs"]
+    x: AllInputs
+    y: Targets
     options: TrainerSettings
     callback: Callable[[Record], None] | None = None
     after_step: Callable[[Any], None] | None = None

@@ -20,14 +20,13 @@ from math import inf
 from typing import Any, TypeVar
 
 import torch
-from jaxtyping import Float
-from torch import Tensor
 
 from orbitgp.inference.inducing_points import initial_inducing, points_are_best
 from orbitgp.inference.local_parameters import Setting
 from orbitgp.inference.model import InvariantGP
-from orbitgp.inference.rows import RowSource
+from orbitgp.inference.rows import AllInputs
 from orbitgp.likelihoods import Likelihood
+from orbitgp.likelihoods.base import Targets
 from orbitgp.planning.options import TrainerSettings
 from orbitgp.planning.rungs import Rung
 from orbitgp.planning.sparse import affordable_steps, climb, learning_seconds, most_evaluations
@@ -57,8 +56,8 @@ class Trainer(Engine):
 
     model: InvariantGP
     likelihood: Likelihood
-    x: Float[Tensor, "rows *features"] | RowSource
-    y: Float[Tensor, "rows *outputs"]
+    x: AllInputs
+    y: Targets
     options: TrainerSettings = field(default_factory=TrainerSettings)
     callback: Callback | None = None
     after_step: Callable[[Any], None] | None = None

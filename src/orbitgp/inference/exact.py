@@ -206,8 +206,8 @@ class ExactGP(ExactPredictions):
             return FreshEvidence(float(found.mean()), float(found.std(correction=0)))
         seen, means = [view.seen_and_means(self.x)[0] for view in views], self.prior_mean.without_bias(self.means(self.x))
         if not likelihood.num_locals:
-            noise = Observations.of(likelihood.quadratic(y, None)).noise
-            seen = [one.to(self.precise(seen[0], noise).dtype) for one in seen]
+            precise = self.precise(seen[0], 1 / likelihood.quadratic(y, None).lam)
+            seen = [one.to(precise.dtype) for one in seen]
         given = means, likelihood, y, local, self.prior_mean.bias.requires_grad
         return fresh_evidence(views[0].vectors, seen, lambda gram: solve(gram, *given, by_bound=self.by_bound))
 
@@ -219,13 +219,13 @@ class ExactGP(ExactPredictions):
         learns = torch.is_grad_enabled()
         seen, means = self.seen_and_means(self.x) if learns else (self.features(self.x), self.means(self.x))
         if not likelihood.num_locals:
-            seen = self.precise(seen, Observations.of(likelihood.quadratic(y, None)).noise)
+            seen = self.precise(seen, 1 / likelihood.quadratic(y, None).lam)
         given = self.prior_mean.without_bias(means).detach(), likelihood, y, local, self.prior_mean.bias.requires_grad
         while True:
             gram = streamed.gram(self.vectors, seen)
             try:
                 solution = solve(gram.detach(), *given, invert=invert, by_bound=self.by_bound)
-                precise = self.precise(seen, solution.system.noise)
+                precise = self.precise(seen, solution.system.noise) if likelihood.num_locals else seen
             except FloatingPointError:
                 precise = seen.double()
                 if precise is seen:
@@ -241,12 +241,12 @@ class ExactGP(ExactPredictions):
         """The log evidence; its gradient is added to the parameters of kernel, feature map, orbit, likelihood and mean."""
         gram, means, solution = self._solved(likelihood, y, local, invert=True)
         system, weights = solution.system, solution.weights
-        observed = Observations.of(quadratic_at(likelihood, y, solution.local, self.by_bound))
-        to_gram = 0.5 * (weights @ weights.mT - system.total(self.num_latents))
-        to_noise = 0.5 * (weights.square() - system.diagonals())
-        # d/dt = -alpha; of the quadratic's own constants autograd takes care. A constant mean is at its best.
-        slopes = [to_gram, -weights, to_noise, torch.ones_like(observed.constant)]
-        outputs = [gram, *observed]
+        outputs, slopes = [gram], [0.5 * (weights @ weights.mT - system.total(self.num_latents))]
+        if any(p.requires_grad for p in likelihood.parameters()):
+            # d/dt = -alpha; of the quadratic's own constants autograd takes care. A constant mean is at its best.
+            observed = Observations.of(quadratic_at(likelihood, y, solution.local, self.by_bound))
+            to_noise = 0.5 * (weights.square() - system.diagonals())
+            outputs, slopes = [gram, *observed], [*slopes, -weights, to_noise, torch.ones_like(observed.constant)]
         if self.prior_mean.weight is not None:
             outputs, slopes = [*outputs, means], [*slopes, weights]
         learned = [(output, slope) for output, slope in zip(outputs, slopes, strict=True) if output.requires_grad]

@@ -17,7 +17,7 @@ _NOISE_OVER_ROUNDING = 1e3  # the least noise, in units of the rounding of a ker
 @torch.no_grad()
 def single_precision_suffices(noise: Tensor, variance: Tensor, dtype: torch.dtype) -> bool:
     """Whether the noise lies far above the rounding of a kernel in this precision: solutions divide by it."""
-    return float(noise.min()) > _NOISE_OVER_ROUNDING * torch.finfo(dtype).eps * float(variance.max())
+    return bool(noise.min() > _NOISE_OVER_ROUNDING * torch.finfo(dtype).eps * variance.max())
 
 
 class PriorMean(nn.Module):

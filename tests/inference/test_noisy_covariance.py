@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 import torch
+from torch.profiler import ProfilerActivity, profile
 
 from orbitgp.inference.noisy_covariance import NoisyCovariance
 from orbitgp.likelihoods import Dirichlet
@@ -16,9 +17,9 @@ def gram() -> torch.Tensor:
     return 3.0 * torch.exp(-torch.cdist(x, x).square())
 
 
-def dirichlet_noise(labels: torch.Tensor | None = None) -> torch.Tensor:
-    labels = torch.randint(L, (N,)) if labels is None else labels
-    return Dirichlet(L, 0.01).observations(torch.eye(L, dtype=torch.float64)[labels])[1]
+def dirichlet_noise(labels: torch.Tensor | None = None, classes: int = L) -> torch.Tensor:
+    labels = torch.randint(classes, (N,)) if labels is None else labels
+    return Dirichlet(classes, 0.01).observations(torch.eye(classes, dtype=torch.float64)[labels])[1]
 
 
 def smaller_in(*counts: int) -> torch.Tensor:
@@ -68,6 +69,18 @@ def test_everything_equals_the_dense_inverses(name: str, invert: bool, at_once: 
 def test_a_dirichlet_takes_one_factorisation_for_all_classes() -> None:
     assert len(NoisyCovariance(gram(), dirichlet_noise()).factors) == 1
     assert len(NoisyCovariance(gram(), NOISES["all different"]()).factors) == L
+
+
+def test_more_classes_take_no_more_operations() -> None:
+    def operations(classes: int) -> int:
+        k, noise, right = gram(), dirichlet_noise(torch.arange(N) % classes, classes), torch.ones(N, classes, 1).double()
+        with profile(activities=[ProfilerActivity.CPU]) as run:
+            system = NoisyCovariance(k, noise, invert=True)
+            system.solve(right)
+            system.total(classes)
+        return sum(event.count for event in run.key_averages())
+
+    assert operations(3) == operations(8)
 
 
 def test_functions_with_about_as_many_rows_are_updated_together() -> None:

@@ -25,7 +25,7 @@ from orbitgp.orbits import (
     Thickness,
     Translation,
 )
-from orbitgp.orbits.ranges import DEGREES, Range
+from orbitgp.orbits.ranges import DEGREES, Range, drawn
 
 SYMMETRIC = {
     "affine": lambda: Affine(angle=(-9, 9), scale_x=(0.8, 1.25)),
@@ -111,6 +111,13 @@ def test_gradcheck(half_width: float, skew: float) -> None:
     parameters = tuple(interval.parameters())
     assert gradcheck(lambda *_: interval(u), parameters)
     assert all(grad != 0 for grad in torch.autograd.grad(interval(u).sum(), parameters))
+
+
+def test_values_of_several_ranges_are_those_of_each() -> None:
+    ranges = [Range((-0.3, 0.9)), Range(4.0, DEGREES), Range((0.1, 0.4), learn=False), Range((0, 2))]
+    u = torch.rand(5, 3, len(ranges), dtype=torch.float64)
+    for found, one, own in zip(drawn(ranges, u), ranges, u.unbind(-1), strict=True):
+        torch.testing.assert_close(found, one(own))
 
 
 def test_a_negative_half_width_mirrors_the_range() -> None:

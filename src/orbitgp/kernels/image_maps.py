@@ -62,11 +62,12 @@ class OrientedGradients(LearnedConstants):
         window, smoothing, sharpness, power, floor = self.constants(x.dtype)
         height, width = x.shape[-2:]
         cell = self.cell or max(min(height, width) / 7, 2.0)
-        blur_y, blur_x = (windows(n, n, cell * smoothing) for n in (height, width))
-        dx, dy = _separable(x, blur_y, _differences(blur_x)), _separable(x, _differences(blur_y), blur_x)
+        blurs = {n: windows(n, n, cell * smoothing) for n in {height, width}}
+        slopes = {n: _differences(blur) for n, blur in blurs.items()}
+        dx, dy = _separable(x, blurs[height], slopes[width]), _separable(x, slopes[height], blurs[width])
         edges = by_direction(dx, dy, self.orientations, sharpness, power=1.0)
-        pool_y, pool_x = (windows(n, max(1, round(n / cell)), cell * window) for n in (height, width))
-        means = _separable(edges, pool_x, pool_y).movedim(0, 1)
+        pools = {n: windows(n, max(1, round(n / cell)), cell * window) for n in {height, width}}
+        means = _separable(edges, pools[width], pools[height]).movedim(0, 1)
         return F.normalize((means + floor).pow(power).flatten(1), dim=1)
 
 

@@ -18,7 +18,7 @@ A range that is not learned may lie anywhere, around a fixed centre.
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Iterable
 from math import atanh, copysign, exp, inf, log, pi, tanh
 from typing import NamedTuple
 
@@ -126,9 +126,13 @@ class Range(nn.Module):
             self.skew = nn.Parameter(torch.tensor(atanh(t)))
 
     def forward(self, u: Float[Tensor, "*shape"]) -> Float[Tensor, "*shape"]:
-        half_width = reflected(self.half_width, self.widest)
-        centre = self.centre if self.skew is None else self.centre + half_width * self.skew.tanh()
+        centre, half_width = self.place()
         return centre + half_width * (2 * u - 1)
+
+    def place(self) -> tuple[Float[Tensor, ""], Float[Tensor, ""]]:
+        """Centre and half-width."""
+        half_width = reflected(self.half_width, self.widest)
+        return self.centre if self.skew is None else self.centre + half_width * self.skew.tanh(), half_width
 
     def ends(self) -> tuple[float, float]:
         """(low, high), in order."""
@@ -144,3 +148,9 @@ class Range(nn.Module):
     def skewed_ends(self) -> tuple[float, float]:
         """Ends, as people write them, with which a learned range has a skew, whatever its value."""
         return self.unit.from_parameter(0.0 if self.unit.from_zero else -1.0), self.unit.from_parameter(2.0)
+
+
+def drawn(ranges: Iterable[Range], u: Float[Tensor, "*shape ranges"]) -> tuple[Float[Tensor, "*shape"], ...]:
+    """Values of several ranges, with as many operations as for one."""
+    centres, half_widths = (torch.stack(parts).to(u) for parts in zip(*(one.place() for one in ranges), strict=True))
+    return (centres + half_widths * (2 * u - 1)).unbind(-1)

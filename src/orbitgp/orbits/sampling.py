@@ -149,9 +149,12 @@ def pair_sides(xa: Blocks, pairing: Pairing) -> tuple[Tensor, Tensor]:
 def pair_weights(xa: Blocks, pairing: Pairing) -> Float[Tensor, "left right"]:
     """The weight of each pair of samples; they sum to one."""
     _, blocks, size, _ = xa.shape
+    return _pair_weights(blocks, size, pairing, dtype=xa.dtype, device=xa.device)
+
+
+@constant
+def _pair_weights(blocks: int, size: int, pairing: Pairing) -> Float[Tensor, "left right"]:
     if pairing.two_groups:
-        return xa.new_full((size, size), 2 * pairing.off / size**2)
-    between = torch.full((blocks, blocks), pairing.off, dtype=torch.float64, device=xa.device)
-    between.fill_diagonal_(pairing.diag)
-    weights = (between / size**2).repeat_interleave(size, 0).repeat_interleave(size, 1)
-    return weights.to(xa)
+        return torch.full((size, size), 2 * pairing.off / size**2, dtype=torch.float64)
+    between = torch.full((blocks, blocks), pairing.off, dtype=torch.float64).fill_diagonal_(pairing.diag)
+    return (between / size**2).repeat_interleave(size, 0).repeat_interleave(size, 1)

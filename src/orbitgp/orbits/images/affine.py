@@ -20,7 +20,7 @@ from torch import Tensor, nn
 
 from orbitgp.orbits.description import Description, Quantity
 from orbitgp.orbits.images.warps import Points, Warp, WarpDraws
-from orbitgp.orbits.ranges import DEGREES, FACTOR, LENGTH, NUMBER, PIXELS, Given, Number, Range, check_names, reflected
+from orbitgp.orbits.ranges import DEGREES, FACTOR, LENGTH, NUMBER, PIXELS, Given, Number, Range, check_names, drawn, reflected
 
 
 class Rotation(Warp):
@@ -79,7 +79,7 @@ class _AffineWarp(Warp):
         self.num_draws = len(kept)
 
     def points(self, p: Points, u: WarpDraws) -> Points:
-        v = {name: interval(u[..., i]) for i, (name, interval) in enumerate(self.ranges.items())}
+        v = dict(zip(self.ranges, drawn(self.named_ranges().values(), u), strict=True))
         cos, sin = (v["angle"].cos(), v["angle"].sin()) if "angle" in v else (1.0, 0.0)
         both, fx, fy = ((-v[name]).exp() if name in v else 1.0 for name in ("scale", "scale_x", "scale_y"))
         fx, fy, shear = both * fx, both * fy, v.get("shear", 0.0)

@@ -118,10 +118,16 @@ class Points:
 
     def affine(self, matrix: tuple[Row, Row]) -> Points:
         """(x, y) -> (a x + b y + s, c x + d y + t) for ``matrix = ((a, b, s), (c, d, t))``, entries (N, S, 1, 1) or numbers."""
-        (a, b, s), (c, d, t) = ([e.squeeze(-1) if isinstance(e, Tensor) else e for e in row] for row in matrix)
-        one = self.cx.new_zeros(self.cx.shape[-1])
-        one[0].fill_(1.0)  # fill_, because assigning a number copies it from the host
-        return Points(self.basis, self.size, (a * self.cx + b * self.cy + s * one, c * self.cx + d * self.cy + t * one))
+        entries = [[e.squeeze(-1) if isinstance(e, Tensor) else self.cx.new_full((1, 1, 1), e) for e in row] for row in matrix]
+
+        def coefficients(a: Tensor, b: Tensor, s: Tensor) -> Coefficients:
+            if self.unmoved:  # they are 1, p_x and p_y
+                return torch.cat(torch.broadcast_tensors(s, a, b), -1)
+            one = self.cx.new_zeros(self.cx.shape[-1])
+            one[0].fill_(1.0)  # fill_, because assigning a number copies it from the host
+            return a * self.cx + b * self.cy + s * one
+
+        return Points(self.basis, self.size, (coefficients(*entries[0]), coefficients(*entries[1])))
 
     def sample(
         self, images: Float[Tensor, "rows channels down across"], samples: int
@@ -133,9 +139,9 @@ class Points:
         """
         height, width = self.size
         down, across = (1 << (n - 1).bit_length() for n in self.size)  # the next powers of two
-        scaled = self.affine(((2 / across, 0.0, width / across - 1), (0.0, 2 / down, height / down - 1)))
-        c = torch.stack(torch.broadcast_tensors(scaled.cx, scaled.cy), dim=1)
-        planes = c[..., None, :] @ (self.basis if self.basis.ndim == 2 else self.basis[:, None])
+        c = torch.stack(torch.broadcast_tensors(self.cx, self.cy), dim=1)
+        scale, shift = _normalised(self.size, (down, across), c.shape[-1], dtype=c.dtype, device=c.device)
+        planes = torch.addcmul(shift, scale, c)[..., None, :] @ (self.basis if self.basis.ndim == 2 else self.basis[:, None])
         full = planes.expand(len(images), -1, samples, -1, -1)
         padded = F.pad(images, (0, across - width, 0, down - height))
         grid = full.reshape(len(images), 2, samples * height, width).permute(0, 2, 3, 1)
@@ -154,6 +160,15 @@ def pixels(size: Size) -> Float[Tensor, "3 pixels"]:
     y, x = (torch.arange(n, dtype=torch.float64) - (n - 1) / 2 for n in size)
     rows, columns = torch.meshgrid(y, x, indexing="ij")
     return torch.stack([torch.ones_like(rows), columns, rows]).flatten(1)
+
+
+@constant
+def _normalised(size: Size, padded: Size, terms: int) -> Float[Tensor, "2 2 1 terms"]:
+    """What coefficients of x and y are multiplied by, and what is added, for the coordinates of a padded image."""
+    inner, outer = torch.tensor([size, padded], dtype=torch.float64).flip(1)[:, :, None]
+    first = torch.zeros(terms, dtype=torch.float64)
+    first[0] = 1.0
+    return torch.stack([(2 / outer).expand(2, terms), (inner / outer - 1) * first])[:, :, None]
 
 
 class Warp(ImageOrbit):

@@ -8,7 +8,7 @@ import torch
 from sklearn.datasets import load_diabetes, load_wine
 
 from orbitgp import InvariantGPClassifier, metrics
-from orbitgp.likelihoods import Dirichlet
+from orbitgp.likelihoods import Dirichlet, dirichlet
 from orbitgp.likelihoods.dirichlet import _kernels, _left_out
 
 
@@ -42,6 +42,20 @@ def test_noisy_labels_are_believed_less() -> None:
         chosen[name] = likelihood.concentration
     assert chosen["diabetes"] == 0.1
     assert chosen["wine"] <= 1e-3
+
+
+def test_data_that_were_seen_before_are_not_judged_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Neither plans nor models with other orbits, in copies of the likelihood; other labels are other data."""
+    seen = []
+    monkeypatch.setattr(dirichlet, "_left_out", lambda *given: seen.append(given) or _left_out(*given))
+    x, labels = torch.rand(12, 2, dtype=torch.float64), torch.arange(12) % 3
+    chosen = []
+    for y in (labels, labels, labels.flip(0)):
+        likelihood = Dirichlet(3)
+        likelihood.prepare(x.clone(), y)
+        chosen.append((likelihood.concentration, len(seen)))
+    assert chosen[0] == chosen[1]
+    assert chosen[2][1] == 2 * chosen[0][1] > 0
 
 
 def test_what_is_given_stays() -> None:

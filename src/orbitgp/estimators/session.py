@@ -66,7 +66,8 @@ class Session:
 
         def report(record: Record) -> None:
             in_units_of_y = {**record, "bound": record["bound"] - shift}
-            logger.info("step %d, %.1f s: %s", record["step"], record["seconds"], headline(in_units_of_y))
+            if logger.isEnabledFor(logging.INFO):
+                logger.info("step %d, %.1f s: %s", record["step"], record["seconds"], headline(in_units_of_y))
             bar.record(in_units_of_y)
             if self.callback is not None:
                 self.callback(in_units_of_y)

@@ -176,7 +176,8 @@ class ExactGP(ExactPredictions):
         if seen.dtype == torch.float64:
             return seen
         few = seen[:4].detach()
-        variance = self.vectors.own(few[:, None], Pairing.exact())
+        with torch.no_grad():
+            variance = self.vectors.own(few[:, None], Pairing.exact())
         return seen if single_precision_suffices(noise, variance, seen.dtype) else seen.double()
 
     @torch.no_grad()

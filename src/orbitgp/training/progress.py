@@ -39,7 +39,8 @@ class Progress:
         self.shown = in_notebook or sys.stderr.isatty()
         self.lines = lines and not self.shown
         self.done = 0  # fits
-        self.name = self.text = ""
+        self.name = ""
+        self.latest: Record | None = None
         self.engine: Engine | None = None
         self.told = time.monotonic()
         self.bar = tqdm(
@@ -62,21 +63,21 @@ class Progress:
         self._ended.set()
         if self.shown and not self.bar.disable:  # a notebook keeps the last line
             self.bar.n = 1.0
-            self.bar.set_postfix_str(self.text, refresh=True)
+            self.bar.set_postfix_str(self._learned(), refresh=True)
         self.bar.close()
 
     def begin(self, engine: Engine, name: str = "") -> None:
         """A fit begins. If another one has not ended by a word, it ends now."""
         self.done += self.engine is not None
-        self.engine, self.name, self.text = engine, name, "choosing a start"
+        self.engine, self.name, self.latest = engine, name, None
 
     def record(self, record: Record) -> None:
         """The fit has come this far."""
-        self.text = headline(record, self.units)
+        self.latest = record
 
     def end(self, name: str = "") -> None:
         """A fit is done."""
-        self.engine, self.name, self.text, self.done = None, name, "", self.done + 1
+        self.engine, self.name, self.latest, self.done = None, name, None, self.done + 1
         if self.lines and not self.bar.disable and self.done < len(self.seconds):
             self._print()
 
@@ -92,7 +93,13 @@ class Progress:
         left = f"about {_clock(seconds * (1 / fraction - 1))} left" if fraction > 0.02 else ""
         many = f"{self.done} of {max(len(self.seconds), self.done)} models done" if len(self.seconds) > 1 else ""
         name = f"{self.name}: " if self.name else ""
-        return name + ", ".join(filter(None, [f"{100 * fraction:.0f} %, {_clock(seconds)}", left, many, self.text]))
+        return name + ", ".join(filter(None, [f"{100 * fraction:.0f} %, {_clock(seconds)}", left, many, self._learned()]))
+
+    def _learned(self) -> str:
+        """The latest record of a fit in a few words."""
+        if self.latest is not None:
+            return headline(self.latest, self.units)
+        return "choosing a start" if self.engine is not None else ""
 
     def _watch(self) -> None:
         """Nobody should wonder whether anything happens while there are no records."""

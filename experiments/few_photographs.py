@@ -1,6 +1,6 @@
 """CIFAR-10 from 10 to 500 images of each class: what the evidence chooses, and a small network with the usual augmentation.
 
-Each subset is learned from alone: the constants of the map, kernel and noise of two models, and the evidence of the subset says
+Each subset is learned from alone: the constants of the map, kernel and noise of three models, and the evidence of the subset says
 which of them predicts. The network (three pairs of convolutions, mirrored and shifted copies) has a fixed recipe.
 
 ``python -m experiments few-photographs --folder data/cifar10 --device cuda``
@@ -23,7 +23,11 @@ from experiments import harness
 from experiments.cifar import MODELS, Photographs, feature_map, first_kernel, read, say
 from experiments.harness import Claims, Record, Records
 
-KINDS = {"one layer, flip": 1024, "mean over patches of 5, flip": 256}  # and patches of their dictionaries
+KINDS = {  # and patches of their dictionaries
+    "one layer, flip": 1024,
+    "one and two layers, flip": 512,
+    "mean over patches of 5, flip": 256,
+}
 SIZES = (50, 10, 100, 500)
 
 images = cache(read)

@@ -255,6 +255,15 @@ def test_a_range_of_no_size_is_called_none(classifier: Any, monkeypatch: pytest.
         assert re.findall(r'class="now">([^<\n]*)', page(Content("digits", model, x, y, start))) == [said]
 
 
+def test_large_hyperparameters_are_written_as_people_do(classifier: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    model, x, y, *_, start = classifier
+    last = {**model.history_[-1], "outputscale": 33261.4, "lengthscale": 0.123456}
+    monkeypatch.setattr(model, "history_", [*model.history_[:-1], last])
+    text = page(Content("digits", model, x, y, start))
+    assert ">33,261<" in text
+    assert ">0.1235<" in text
+
+
 def test_without_test_data_it_says_how_to_have_some(regressor: Any) -> None:
     model, x, y, start = regressor
     assert "--test-fraction" in "".join(checked(page(Content("vectors", model, x, y, start))).text)

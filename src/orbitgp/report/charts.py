@@ -196,5 +196,9 @@ class Pictures:
             return self.columns
         values = [shift + unit * float(value) for value, (shift, unit) in zip(x, self.scales, strict=True)]
         short = [name if len(name) <= _MOST_LETTERS else name[: _MOST_LETTERS - 1] + "…" for name in self.columns]
-        said = [f"{value:,.0f}" if 1e4 <= abs(value) < 1e9 else f"{value:.4g}" for value in values]
-        return [f"{name} {value}" for name, value in zip(short, said, strict=True)]
+        return [f"{name} {four_figures(value)}" for name, value in zip(short, values, strict=True)]
+
+
+def four_figures(value: float) -> str:
+    """As people write numbers, if that is not too long: 0.1235, 41,200."""
+    return f"{value:,.0f}" if 1e4 <= abs(value) < 1e9 else f"{value:.4g}"

@@ -146,7 +146,7 @@ def _cards(content: Content, scores: Scores | None) -> list[tuple[str, str]]:
 def _hyperparameters(model: Fitted, columns: Sequence[str]) -> dict[str, str]:
     """The last record's; where columns have lengthscales of their own, the shortest first, as these columns matter most."""
     last = model.history_[-1]
-    found = {name: f"{last[name]:.4g}" for name in _HYPERPARAMETERS if isinstance(last.get(name), float)}
+    found = {name: charts.four_figures(last[name]) for name in _HYPERPARAMETERS if isinstance(last.get(name), float)}
     lengthscale = getattr(getattr(model.kernel_, "base_kernel", None), "lengthscale", None)
     if lengthscale is None or lengthscale.numel() == 1 or lengthscale.numel() != len(columns):
         return found

@@ -33,6 +33,13 @@ class Swirl(Warp):
         return p.at(angle.cos() * p.x - angle.sin() * p.y, angle.sin() * p.x + angle.cos() * p.y)
 
 
+class Rolls(FiniteOrbit):
+    size = 3
+
+    def elements(self, x: torch.Tensor) -> torch.Tensor:
+        return torch.stack([x.roll(step, -1) for step in range(3)], dim=1)
+
+
 class TimeReversal(FiniteOrbit):
     size = 2
 
@@ -81,3 +88,12 @@ def test_without_its_hook_an_orbit_says_so() -> None:
         Orbit().sample(torch.rand(2, 3), 4)
     with pytest.raises(NotImplementedError, match="must define elements"):
         FiniteOrbit().elements(torch.rand(2, 3))
+
+
+@pytest.mark.parametrize("orbit", [Jitter(), Jitter() * TimeReversal(), TimeReversal() * Jitter(), Rolls()])
+def test_samples_of_several_seeds_are_those_of_each(orbit: Orbit) -> None:
+    x = torch.rand(4, 3)
+    each = [orbit.shared_samples(x, 2, seed).points for seed in (5, ~5)]
+    torch.testing.assert_close(orbit.shared_samples(x, 2, 5, ~5).points, torch.cat(each, 2))
+    assert not torch.equal(*each)
+    assert torch.equal(orbit.shared_samples(x, 2).points, orbit.shared_samples(x, 2, 0).points)

@@ -131,8 +131,7 @@ class ExactGP(ExactPredictions):
         """The finite orbit of each row."""
         orbit = self.orbit if self._closed_form is None else Identity()
         if self.corrected and self.num_samples is not None:
-            draws = [orbit.shared_samples(x, max(1, self.num_samples // 4), seed) for seed in (self.seed, ~self.seed)]
-            return torch.cat([samples.points[:, 0] for samples in draws], 1).flatten(2)
+            return orbit.shared_samples(x, max(1, self.num_samples // 4), self.seed, ~self.seed).points[:, 0].flatten(2)
         return orbit.shared_samples(x, self.num_samples, self.seed).points[:, 0].flatten(2)
 
     def seen_and_means(self, x: Inputs) -> tuple[Seen, Means]:

@@ -130,13 +130,12 @@ class Orbit(Portable):
         xa = self.transform(x, u.flatten(1, 2))
         return Samples(xa.unflatten(1, (num_groups, -1)), pairing)
 
-    def shared_samples(self, x: Inputs, num_samples: int | None, seed: int = 0) -> Samples:
-        """Samples for prediction: the same draws for every row, taken as a finite orbit of ``num_samples`` elements."""
+    def shared_samples(self, x: Inputs, num_samples: int | None, *seeds: int) -> Samples:
+        """Samples for prediction: the same draws for every row, taken as a finite orbit; ``num_samples`` for each seed (0)."""
         if num_samples is None or num_samples < 1:
             raise ValueError(f"an infinite orbit needs a positive number of samples at prediction, got {num_samples}.")
-        generator = torch.Generator().manual_seed(seed)
-        dim = self.draws_for(x.shape[1:])
-        u = base_draws("qmc", 1, 1, num_samples, dim, generator=generator, dtype=x.dtype).to(x.device)
+        shape, generators = (1, 1, num_samples, self.draws_for(x.shape[1:])), _generators(seeds)
+        u = torch.cat([base_draws("qmc", *shape, generator=each, dtype=x.dtype) for each in generators], 2).to(x.device)
         xa = self.transform(x, u[0].expand(len(x), -1, -1))
         return Samples(xa[:, None], Pairing.exact())
 
@@ -157,6 +156,10 @@ class Orbit(Portable):
             merged = parts[-1].merge(part) if parts else None
             parts[-1:] = [*parts[-1:], part] if merged is None else [merged]
         return Composition(parts) if len(parts) > 1 else parts[0] if parts else Identity()
+
+
+def _generators(seeds: Sequence[int]) -> list[torch.Generator]:
+    return [torch.Generator().manual_seed(seed) for seed in seeds or (0,)]
 
 
 class FiniteOrbit(Orbit):
@@ -200,14 +203,14 @@ class FiniteOrbit(Orbit):
         index = keys.topk(num_samples, dim=1).indices
         return Samples(self.select(x, index)[:, :, None], pairing)
 
-    def shared_samples(self, x: Inputs, num_samples: int | None, seed: int = 0) -> Samples:
+    def shared_samples(self, x: Inputs, num_samples: int | None, *seeds: int) -> Samples:
         """The whole orbit where ``num_samples`` covers it, else a fixed subset that is the same for every row."""
         if num_samples is None or num_samples >= self.size:
             return Samples(self.elements(x)[:, None], Pairing.exact())
         if self.weights() is not None:
             raise ValueError(f"elements with weights are enumerated: leave out num_samples={num_samples}.")
-        order = torch.randperm(self.size, generator=torch.Generator().manual_seed(seed))
-        index = order[:num_samples].to(x.device).expand(len(x), -1)
+        index = torch.cat([torch.randperm(self.size, generator=each)[:num_samples] for each in _generators(seeds)])
+        index = index.to(x.device).expand(len(x), -1)
         return Samples(self.select(x, index)[:, None], Pairing.exact())
 
     def describe(self) -> Description:

@@ -147,3 +147,13 @@ def double() -> Iterator[None]:
     torch.set_default_dtype(torch.float64)
     yield
     torch.set_default_dtype(torch.float32)
+
+
+@pytest.fixture
+def empty_charts(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Reports have empty charts: to draw them takes as long as to learn."""
+    from markupsafe import Markup
+
+    from orbitgp.report import charts
+
+    monkeypatch.setattr(charts, "svg", lambda axes, title, kind="chart": Markup(f'<svg role="img" class="{kind}"></svg>'))

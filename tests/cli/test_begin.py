@@ -72,14 +72,14 @@ def test_a_full_disk_keeps_the_model_and_says_which_file_is_missing(some: Path, 
     [
         pytest.param(Run, "evaluate", (1, 7), [], id="exact"),
         pytest.param(Run, "evaluate", (7,), ["-m", "12", "--inference", "sparse"], id="sparse, few data"),
-        pytest.param(StochasticSteps, "step", (1, 12), ["-m", "12", "--batch-size", "20"], id="sparse, batches"),
+        pytest.param(StochasticSteps, "step", (1, 6), ["-m", "12", "--batch-size", "20"], id="sparse, batches"),
     ],
 )
 def test_ctrl_c_can_be_resumed_and_ends_where_it_would_have(
     kind: type[Engine], method: str, moments: tuple[int, ...], inference: list[str], some: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """While a start is chosen, and in the middle of stochastic steps."""
-    limits = ["--max-steps", "20", "-q", "--no-baseline"]
+    limits = ["--max-steps", "10", "-q", "--no-baseline"]
     arguments = ["learn", some / "few.npz", "--orbit", "rotation", "--max-data", "30", *limits, *inference]
     assert call(*arguments, "--out", "whole").exit_code == 0
     whole = json.loads(Path("whole/result.json").read_text())

@@ -28,7 +28,7 @@ def test_a_network_learns_which_half_is_bright() -> None:
     y = np.arange(60) % 2
     x = rng.random((60, 3, 16, 16)).astype(np.float32) * 0.3
     x[y == 1, :, :8] += 0.7
-    assert (network(x, y, x, 20, 0, "cpu").argmax(1) == y).mean() > 0.9
+    assert (network(x, y, x, 12, 0, "cpu").argmax(1) == y).mean() > 0.9
 
 
 def test_classes_are_balanced_and_the_evidence_chooses(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -45,6 +45,6 @@ def test_classes_are_balanced_and_the_evidence_chooses(tmp_path: Path, monkeypat
     monkeypatch.setattr(few_photographs, "network", lambda *_: np.eye(3)[[0, 1, 1]])
     record = Few(str(tmp_path), 2).run()
     assert [np.bincount(y).tolist() for y in seen] == [[2, 2, 2]] * 2
-    assert record["chosen"] == few_photographs.KINDS[1]
+    assert record["chosen"] == list(few_photographs.KINDS)[1]
     assert "100.0 ± 0.0 % | 66.7 ± 0.0 %" in table([record])
     assert check([record]) == {"2 a class: at least as good as the network": True}

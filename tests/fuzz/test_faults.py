@@ -16,6 +16,7 @@ from tests.fuzz.faults import COMMANDS, bad_fault, bad_kill, broken_files, numbe
 
 
 @pytest.mark.slow
+@pytest.mark.usefixtures("empty_charts")
 def test_a_call_that_fails_leaves_everything_whole() -> None:
     total = sum(number_of_faults(command) for command in COMMANDS)
     assert total > 100
@@ -23,6 +24,7 @@ def test_a_call_that_fails_leaves_everything_whole() -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.usefixtures("empty_charts")
 def test_a_run_that_is_killed_goes_on() -> None:
     assert not [wrong for seed in range(2) for wrong in bad_kill(seed)]
 

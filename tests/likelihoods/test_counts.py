@@ -150,7 +150,7 @@ def test_intervals_cover(r: float) -> None:
 
 def test_a_saved_model_predicts_the_same(tmp_path: Path) -> None:
     x, y = counts(40, 2.0, 0)
-    for settings in ({}, {"num_inducing": 15, "max_steps": 30}):
+    for settings in ({"max_steps": 3}, {"num_inducing": 15, "max_steps": 3}):
         model = InvariantGPRegressor(likelihood="negative-binomial", random_state=0, **settings).fit(x, 1000 * y)
         model.save(tmp_path / "counts.safetensors")
         loaded = InvariantGPRegressor.load(tmp_path / "counts.safetensors")

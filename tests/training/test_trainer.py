@@ -144,11 +144,11 @@ def test_screening_finds_how_far_the_orbit_goes(axis: int, wide: bool) -> None:
 @pytest.mark.parametrize("axis", [0, 1])
 def test_by_default_the_orbit_is_that_of_the_exact_evidence(axis: int) -> None:
     """The widths that a grid search finds by the exact evidence of all data; steps along the bound leave it there."""
-    trainer = make_trainer(Slide(axis, 1.0), size=60, max_steps=100, start_rows=30, exact_seconds=0.1)
+    trainer = make_trainer(Slide(axis, 1.0), size=40, max_steps=100, start_rows=30, exact_seconds=0.1)
     trainer.choose_start()
     assert trainer.screened
     found = trainer.model.orbit.width.item()
-    exact = ExactGP(trainer.model.kernel, trainer.model.orbit, trainer.x, num_samples=64)
+    exact = ExactGP(trainer.model.kernel, trainer.model.orbit, trainer.x, num_samples=32)
 
     def evidence(width: Any) -> float:
         with torch.no_grad():

@@ -1,7 +1,7 @@
 """CIFAR-10 from 10 to 500 images of each class: what the evidence chooses, and a small network with the usual augmentation.
 
-Each subset is learned from alone: the constants of the map, kernel and noise of three models, and the evidence of the subset says
-which of them predicts. The network (three pairs of convolutions, mirrored and shifted copies) has a fixed recipe.
+Each subset is learned from alone: the constants of the map, kernel and noise of three models, and the evidence of the subset
+says which of them predicts. The network (three pairs of convolutions, mirrored and shifted copies) has a fixed recipe.
 
 ``python -m experiments few-photographs --folder data/cifar10 --device cuda``
 """

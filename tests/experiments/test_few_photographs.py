@@ -38,13 +38,15 @@ def test_classes_are_balanced_and_the_evidence_chooses(tmp_path: Path, monkeypat
 
     def fitted(self: Any, orbit: str, seen_map: Any, x: Any, y: Any, *_: Any, **__: Any) -> Any:
         seen.append(y)
-        model = SimpleNamespace(classes_=np.arange(3), predict_proba=lambda x: np.eye(3) if len(seen) == 2 else None)
+        model = SimpleNamespace(
+            classes_=np.arange(3), predict_proba=lambda x: np.eye(3) if len(seen) == len(few_photographs.KINDS) else None
+        )
         return model, {"evidence": {"value": float(len(seen))}}
 
     monkeypatch.setattr(few_photographs.Photographs, "fitted", fitted)
     monkeypatch.setattr(few_photographs, "network", lambda *_: np.eye(3)[[0, 1, 1]])
     record = Few(str(tmp_path), 2).run()
-    assert [np.bincount(y).tolist() for y in seen] == [[2, 2, 2]] * 2
-    assert record["chosen"] == list(few_photographs.KINDS)[1]
+    assert [np.bincount(y).tolist() for y in seen] == [[2, 2, 2]] * len(few_photographs.KINDS)
+    assert record["chosen"] == list(few_photographs.KINDS)[-1]  # whose evidence is the largest
     assert "100.0 ± 0.0 % | 66.7 ± 0.0 %" in table([record])
     assert check([record]) == {"2 a class: at least as good as the network": True}

@@ -17,8 +17,9 @@ from orbitgp.orbits import Orbit
 pytest.importorskip("typer")
 
 from orbitgp import InvariantGPClassifier, InvariantGPRegressor
-from orbitgp.cli.models import Watch, tell_estimate
+from orbitgp.cli.models import tell_estimate
 from orbitgp.cli.run import Run
+from orbitgp.comparison.compare import OneBar
 from orbitgp.comparison.parallel import Job, train
 from orbitgp.datasets.files import load
 from orbitgp.orbits import Affine, Identity, Rotation
@@ -29,7 +30,7 @@ def test_workers_are_counted_in_models(capsys: pytest.CaptureFixture[str]) -> No
     """Their records come all at once when a model is done."""
     jobs = [Job("rotation", Identity(), seed, InvariantGPClassifier) for seed in (0, 1)]
     with Progress([1.0] * 3, lines=True) as bar:
-        watch = Watch(bar)
+        watch = OneBar(bar)
         for job in jobs:
             watch(job, {"step": 20, "bound": 1.0, "orbit": {}})
             watch(job, None)
@@ -43,7 +44,7 @@ def test_a_model_of_this_process_tells_how_far_it_is() -> None:
     x, seen = rng.normal(size=(30, 2)), []
     bar = Progress([1.0, 1.0])
 
-    class Watching(Watch):
+    class Watching(OneBar):
         def __call__(self, job: Job, record: dict[str, float | None]) -> None:
             super().__call__(job, record)
             seen.append(bar.fraction())

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import io
 import json
+import re
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -242,6 +245,16 @@ class TestKeep:
         trained = [again(frame, labels(first))[0] for first in ("class 0", "class 0", "class 1")]
         assert trained == [2, 0, 2]
         assert again(frame.rename(columns={"a": "z"}), labels("class 0"))[0] == 2
+
+
+@pytest.mark.parametrize("ard", [False, "auto"])
+def test_all_models_share_a_bar(ard: Any, symmetric: tuple[np.ndarray, np.ndarray], monkeypatch: pytest.MonkeyPatch) -> None:
+    shown = io.StringIO()
+    shown.isatty = lambda: True
+    monkeypatch.setattr(sys, "stderr", shown)
+    compare(*symmetric, ["none", "swap(0, 1)"], ard=ard, refine_seconds=0.0, verbose=True)
+    assert len(re.findall("100 %", shown.getvalue())) == 1
+    assert "\n" not in shown.getvalue()
 
 
 def test_images_with_channels_last() -> None:

@@ -12,7 +12,7 @@ from typer import Option
 from orbitgp.cli import arguments
 from orbitgp.cli.arguments import DataOptions, OutputOptions, TrainingSettings
 from orbitgp.cli.begin import begin, stoppable
-from orbitgp.cli.models import Watch, estimator_for, estimator_settings, tell_estimate
+from orbitgp.cli.models import estimator_for, estimator_settings, tell_estimate
 from orbitgp.cli.results import finish, print_next
 from orbitgp.cli.run import Run, orbit_for
 
@@ -71,7 +71,7 @@ def train_and_rank(run: Run, jobs: int | None) -> tuple[Comparison, dict[str, An
     import torch
 
     from orbitgp import comparison
-    from orbitgp.comparison.compare import named_orbits
+    from orbitgp.comparison.compare import OneBar, named_orbits
     from orbitgp.orbits import Identity
     from orbitgp.training.progress import Progress
 
@@ -95,7 +95,7 @@ def train_and_rank(run: Run, jobs: int | None) -> tuple[Comparison, dict[str, An
     models = [estimator_for(config, orbit, max_seconds=common["max_seconds"]) for orbit in in_order]
     planned_seconds = tell_estimate(run.say, data, models, workers)
     with Progress(planned_seconds, units, lines=True, show=not run.quiet) as bar:
-        ranking = comparison.compare(orbits=named, watch=Watch(bar), **common)
+        ranking = comparison.compare(orbits=named, watch=OneBar(bar), **common)
     model, config["orbit"] = ranking.models[ranking.best], ranking.best
     behind = None if ranking.plain is None else ranking.against.get(ranking.plain)
     plain = None if behind is None else model.evidence_.value - behind.nats

@@ -12,11 +12,9 @@ from orbitgp.cli.processes import count, own_rows
 if TYPE_CHECKING:
     from torch import nn
 
-    from orbitgp.comparison.parallel import Job
     from orbitgp.datasets.files import Data
     from orbitgp.orbits import Orbit
     from orbitgp.training.progress import Progress
-    from orbitgp.training.run import Engine
 
 # Classes of orbitgp.kernels, the outer one first. They are not imported: help must not wait for torch.
 OF_IMAGES = {
@@ -95,25 +93,3 @@ def teller(bar: Progress, name: str, begun: float | None = None) -> Callable[[Ma
     tell: Any = partial(bar.record)
     tell.begin, tell.begun = partial(bar.begin, name=name), begun
     return tell
-
-
-class Watch:
-    """Tells the progress of a comparison; an argument of :func:`orbitgp.compare`."""
-
-    def __init__(self, bar: Progress) -> None:
-        self.bar = bar
-
-    def begin(self, job: Job, engine: Engine) -> None:
-        """A job begins, in this process."""
-        self.bar.begin(engine, _name(job))
-
-    def __call__(self, job: Job, record: Mapping[str, Any] | None) -> None:
-        """A record of a job, or None when it is done. Records of a worker come all at once when it is."""
-        if record is None:
-            self.bar.end(_name(job))
-        else:
-            self.bar.record(dict(record))
-
-
-def _name(job: Job) -> str:
-    return job.name + (f" ({job.purpose}, seed {job.seed})" if job.purpose else f", seed {job.seed}")

@@ -21,6 +21,8 @@ from orbitgp.estimators.data import channels_first, check_images
 from orbitgp.estimators.validation import ard_for
 from orbitgp.orbits import Identity, Orbit
 from orbitgp.orbits.parse import make_orbit
+from orbitgp.training.progress import Progress
+from orbitgp.training.run import Engine
 
 Orbits = Sequence[str | Orbit | None] | Mapping[str, str | Orbit | None]
 
@@ -63,8 +65,9 @@ def compare(
         watch: called with a job and each record of its history, and with None when it is done. Records of a worker arrive
             when its model is done.
         keep: a folder for every model that is done. The same call goes on with them after it was stopped.
-        settings: arguments of the estimator: ``num_inducing``, ``max_steps``, ``likelihood``, …
+        settings: arguments of the estimator: ``num_inducing``, ``max_steps``, ``likelihood``, …; ``verbose`` shows one bar.
     """
+    verbose = bool(settings.pop("verbose", False)) and watch is None
     columns = column_names(X)
     X, y = channels_first(X), np.asarray(y)
     shape = tuple(settings.get("image_shape") or ([len(columns)] if len(columns) else X.shape[1:]))
@@ -75,19 +78,44 @@ def compare(
         raise ValueError(f"task must be auto, classification or regression, got {task!r}.")
     found = task_of(y) if task == "auto" else task
     kind: type[Estimator] = InvariantGPClassifier if found == "classification" else InvariantGPRegressor
-    train = partial(train_all, X=X, y=y, n_jobs=n_jobs, watch=watch, keep=keep)
     # Expensive models first, so that workers end at about the same time.
     costly = sorted(named, key=lambda name: isinstance(named[name], Identity))
     jobs = {name: Job(name, named[name], random_state, kind, settings) for name in costly}
     plain = next((job for job in jobs.values() if isinstance(job.orbit, Identity)), None)
     done: list[Trained] = []
     asked = {name: settings.get(name) for name in ("ard", "kernel", "feature_map")}
-    if asked["ard"] == "auto" and ard_for(asked, torch.empty(0, *shape)):  # the model without an orbit decides for all
-        (decides,) = train([plain or Job("none", Identity(), random_state, kind, settings)])
-        jobs = {name: replace(job, settings={**settings, "ard": decides.model.ard_}) for name, job in jobs.items()}
-        done = [replace(decides, job=jobs.pop(plain.name))] if plain else []
-    standings, models = train_and_refine(list(jobs.values()), len(X), train, refine_seconds, n_jobs, done)
+    planned = [job.kind(job.orbit, **settings).plan(X, y).seconds or 0.0 for job in jobs.values() if verbose]
+    units = {name: quantity.unit for orbit in named.values() for name, quantity in orbit.describe().quantities.items()}
+    with Progress(planned, units, show=verbose) as bar:
+        train = partial(train_all, X=X, y=y, n_jobs=n_jobs, watch=OneBar(bar) if verbose else watch, keep=keep)
+        if asked["ard"] == "auto" and ard_for(asked, torch.empty(0, *shape)):  # the model without an orbit decides for all
+            (decides,) = train([plain or Job("none", Identity(), random_state, kind, settings)])
+            jobs = {name: replace(job, settings={**settings, "ard": decides.model.ard_}) for name, job in jobs.items()}
+            done = [replace(decides, job=jobs.pop(plain.name))] if plain else []
+        standings, models = train_and_refine(list(jobs.values()), len(X), train, refine_seconds, n_jobs, done)
     return Comparison(standings, models, None if plain is None else plain.name)
+
+
+class OneBar:
+    """Tells the progress of all models of a comparison, in one bar: an argument of :func:`compare`."""
+
+    def __init__(self, bar: Progress) -> None:
+        self.bar = bar
+
+    def begin(self, job: Job, engine: Engine) -> None:
+        """A job begins, in this process."""
+        self.bar.begin(engine, _in_words(job))
+
+    def __call__(self, job: Job, record: Mapping[str, Any] | None) -> None:
+        """A record of a job, or None when it is done. Records of a worker come all at once when it is."""
+        if record is None:
+            self.bar.end(_in_words(job))
+        else:
+            self.bar.record(dict(record))
+
+
+def _in_words(job: Job) -> str:
+    return job.name + (f" ({job.purpose}, seed {job.seed})" if job.purpose else f", seed {job.seed}")
 
 
 def named_orbits(orbits: Orbits, shape: tuple[int, ...], columns: Sequence[str] = ()) -> dict[str, Orbit]:

@@ -30,11 +30,14 @@ def finish(
     from orbitgp.report.cases import score
     from orbitgp.report.page import Content, write_report
     from orbitgp.report.summary import model_settings, provenance
-    from orbitgp.report.words import noise_in_units
+    from orbitgp.report.words import nats, noise_in_units
 
     run.say("writing the report …")
     config, data, options = run.config, run.data, run.data.options
-    made, scales = provenance(config["settings"]["device"]), options.scales or ()
+    made, scales, lengthscales = provenance(config["settings"]["device"]), options.scales or (), []
+    if config["settings"]["ard"] == "auto" and options.scales is not None and model.ard_gain_ is not None:
+        gain = nats(model.ard_gain_, sign=True)
+        lengthscales = [f"A lengthscale for each column is {'' if model.ard_ else 'not '}used: {gain}."]
     content = Content(
         title=data.name,
         model=model,
@@ -61,10 +64,7 @@ def finish(
         },
         versions={**made["versions"], **{name: str(value) for name, value in made["hardware"].items()}},
         notes=[*data.notes, *["The run was stopped early: this is the model so far."] * model.interrupted_],
-        remarks=[
-            *_lengthscales(model, config, options.scales),
-            *noise_in_units(model.orbit_.describe(), options.features, scales),
-        ],
+        remarks=[*lengthscales, *noise_in_units(model.orbit_.describe(), options.features, scales)],
     )
     result = {**_result(content, run), "interrupted": bool(stopped or model.interrupted_)}
     if comparison is not None:
@@ -79,15 +79,6 @@ def finish(
     write_report(run.report, content)
     run.write_json(run.result, result)
     return result
-
-
-def _lengthscales(model: Any, config: dict[str, Any], scales: Any) -> list[str]:
-    """What ``--ard auto`` came to, for a table."""
-    from orbitgp.report.words import nats
-
-    if config["settings"]["ard"] != "auto" or scales is None or model.ard_gain_ is None:
-        return []
-    return [f"A lengthscale for each column is {'' if model.ard_ else 'not '}used: {nats(model.ard_gain_, sign=True)}."]
 
 
 def name_and_source(data: Data) -> str:

@@ -151,17 +151,13 @@ def make_orbit(orbit: str | Orbit | None, features: Sequence[int] | None = None,
     coordinates of vectors, for orbits such as ``swap(left, right)``.
     """
     if isinstance(orbit, str):
-        orbit = _product(parse(orbit, columns))
+        orbit = reduce(mul, (factor.make() for factor in parse(orbit, columns)), orbits.Identity())
     made = orbits.Identity() if orbit is None else orbit
     if not isinstance(made, Orbit):
         raise TypeError(f"an orbit is an orbitgp.orbits.Orbit, its name or None, got {type(made).__name__}.")
     if features is not None:
         made.check(torch.Size(features))
     return made
-
-
-def _product(factors: Sequence[Factor]) -> Orbit:
-    return reduce(mul, (factor.make() for factor in factors), orbits.Identity())
 
 
 def with_axis(text: str, interval: float, unit: str) -> str:

@@ -124,7 +124,9 @@ def _read_text(path: Path, options: ReadOptions, problems: list[str], **more: An
 
     asked, is_tsv = _asked(options, pandas.read_csv), path.suffix.lower() == ".tsv"
     given = {"sep": "\t" if is_tsv else ",", "encoding": "utf-8-sig", "skipinitialspace": True, **asked}
-    if "encoding" not in asked and not _is_utf8(path):
+    try:
+        _ = "encoding" in asked or path.read_bytes().decode()
+    except UnicodeDecodeError:
         problems.append(_ENCODING)
         given["encoding"] = "latin-1"
     first = partial(pandas.read_csv, path, header=None, nrows=1)
@@ -150,14 +152,6 @@ def _read_text(path: Path, options: ReadOptions, problems: list[str], **more: An
         warnings.simplefilter("error", pandas.errors.ParserWarning)  # rows longer than the header would be cut
         frame: DataFrame = pandas.read_csv(path, **given, **more, index_col=False, low_memory=False)
     return frame
-
-
-def _is_utf8(path: Path) -> bool:
-    try:
-        path.read_bytes().decode()
-    except UnicodeDecodeError:
-        return False
-    return True
 
 
 def _refusal(path: Path, problems: list[str]) -> DatasetError:

@@ -34,6 +34,8 @@ from orbitgp.orbits.images.warps import as_inputs
 
 Elements1 = Float[Tensor, "*batch1 n chosen dim"]
 Elements2 = Float[Tensor, "*batch2 m size dim"]
+Weights = Sequence[Tensor]  # of the elements on the left of k_g, and on the right
+Params = dict[str, Any]  # for k_g
 
 
 class InvariantKernel(Kernel):
@@ -121,7 +123,7 @@ class InvariantKernel(Kernel):
         xa = self.orbit.elements(rows)
         return xa.reshape(*x.shape[:-1], xa.shape[1], x.shape[-1])
 
-    def _weights(self, x: Float[Tensor, "*batch n dim"], params: dict[str, Any]) -> tuple[slice, Tensor, Tensor]:
+    def _weights(self, x: Float[Tensor, "*batch n dim"], params: Params) -> tuple[slice, Tensor, Tensor]:
         """The elements that stand on the left of k_g, their weights, and those of all elements on the right."""
         rows = as_inputs(x, self.image_shape)
         shape = tuple(rows.shape[1:])
@@ -135,9 +137,7 @@ class InvariantKernel(Kernel):
         chosen, left, right = element_weights(self.orbit, found)
         return chosen, left.to(x), right.to(x)
 
-    def _mean(
-        self, xa1: Elements1, xa2: Elements2, weights: Sequence[Tensor], diag: bool, params: dict[str, Any]
-    ) -> Float[Tensor, "..."]:
+    def _mean(self, xa1: Elements1, xa2: Elements2, weights: Weights, diag: bool, params: Params) -> Float[Tensor, "..."]:
         """k_f between all rows (n, m), or with ``diag`` between equal rows (n,), at most ``max_entries`` values at once."""
         batch = torch.broadcast_shapes(xa1.shape[:-3], xa2.shape[:-3], self.batch_shape)
         columns = xa1.shape[-2] * xa2.shape[-2] * (1 if diag else xa2.shape[-3])
@@ -152,16 +152,12 @@ class InvariantKernel(Kernel):
         pieces = [checkpoint(mean, a, b, weights, params, use_reentrant=False) for a, b in pairs]
         return torch.cat(pieces, dim=-1 if diag else -2)
 
-    def _matrix(
-        self, xa1: Elements1, xa2: Elements2, weights: Sequence[Tensor], params: dict[str, Any]
-    ) -> Float[Tensor, "*out n m"]:
+    def _matrix(self, xa1: Elements1, xa2: Elements2, weights: Weights, params: Params) -> Float[Tensor, "*out n m"]:
         left, right = weights
         kg = to_dense(self.base_kernel(xa1.flatten(-3, -2), xa2.flatten(-3, -2), **params))  # (…, n L, m P)
         return left @ (kg.unflatten(-1, xa2.shape[-3:-1]) @ right).unflatten(-2, xa1.shape[-3:-1])
 
-    def _diagonal(
-        self, xa1: Elements1, xa2: Elements2, weights: Sequence[Tensor], params: dict[str, Any]
-    ) -> Float[Tensor, "*out n"]:
+    def _diagonal(self, xa1: Elements1, xa2: Elements2, weights: Weights, params: Params) -> Float[Tensor, "*out n"]:
         # The rows become the first batch axis, in front of those of the parameters of k_g.
         axes = max(xa1.ndim - 3, xa2.ndim - 3, len(self.batch_shape))
         first, second = (xa.reshape((1,) * (axes + 3 - xa.ndim) + xa.shape).movedim(-3, 0) for xa in (xa1, xa2))

@@ -15,6 +15,8 @@ from orbitgp.likelihoods.classification import Classification, ClassLogProbs, Cl
 from orbitgp.likelihoods.noise import Noise
 from orbitgp.likelihoods.predictive import ScaleMixture
 
+Features = Float[Tensor, "rows centres"]  # what the noise of each row depends on
+
 _MOST_CENTRES = 16
 
 
@@ -119,7 +121,7 @@ class HeteroscedasticGaussian(Gaussian):
             self.weights = nn.Parameter(torch.zeros(len(some), dtype=torch.float64))
 
     @torch.no_grad()
-    def features(self, x: Float[Tensor, "rows *features"]) -> Float[Tensor, "rows centres"]:
+    def features(self, x: Float[Tensor, "rows *features"]) -> Features:
         """What h is linear in: L^-1 k(Z, x)."""
         centres = self.centres.cpu()
 
@@ -129,16 +131,14 @@ class HeteroscedasticGaussian(Gaussian):
 
         return torch.linalg.solve_triangular(cholesky(k(centres)).lower, k(x.cpu().flatten(1).double()), upper=False).mT
 
-    def noise_at(self, features: Float[Tensor, "rows centres"]) -> Float[Tensor, "rows 1"]:
+    def noise_at(self, features: Features) -> Float[Tensor, "rows 1"]:
         return (self.log_noise + features.double() @ self.weights).exp()[:, None] + self.min_noise
 
     def log_prior(self) -> Float[Tensor, ""]:
         return -0.5 * self.weights.square().sum()
 
     @torch.no_grad()
-    def predictive(
-        self, mean: Latents, variance: Latents, features: Float[Tensor, "rows centres"] | None = None
-    ) -> ScaleMixture:
+    def predictive(self, mean: Latents, variance: Latents, features: Features | None = None) -> ScaleMixture:
         """The distribution of a new y, by the features of its row; without them, with the typical noise."""
         if features is None:
             return super().predictive(mean, variance)

@@ -26,6 +26,9 @@ from torch import Tensor, nn
 from orbitgp.likelihoods.base import Latents, Likelihood, LogProbs, Moments, Quadratic, Values, required, root_second
 from orbitgp.likelihoods.predictive import ScaleMixture
 
+Components = Float[Tensor, " components"]  # of a mixture of Gaussians
+Places = Float[Tensor, " points"]  # where densities are looked at
+
 _MIN_DF = 2.0  # above it the noise has a variance
 _LEAST_EXCESS = 0.01  # df lies above two by this: the variance is at most 201 squared scales
 _LARGE = 1e4  # half a df, above which the noise is as good as Gaussian, and log Gamma rounds away what is left
@@ -68,7 +71,7 @@ class Noise(Likelihood):
         return None
 
     @torch.no_grad()
-    def scale_mixture(self) -> tuple[Float[Tensor, " components"], Float[Tensor, " components"]]:
+    def scale_mixture(self) -> tuple[Components, Components]:
         """Weights w_i and variances tau_i with exp g(r) = sum_i w_i N(r; 0, tau_i)."""
         unit = math.exp(-float(self.log_density(torch.zeros(1, dtype=torch.float64)))) / math.sqrt(2 * math.pi)
         weights, log_tau, error = _mixture(unit, tuple(self.log_density(_points(unit)).tolist()))
@@ -130,15 +133,13 @@ class StudentT(Noise):
         return {"num_latents": self.num_latents, "scale": self.min_scale + 1.0, "min_scale": self.min_scale}
 
 
-def _points(unit: float) -> Float[Tensor, " points"]:
+def _points(unit: float) -> Places:
     """Where the density is looked at, with values of r that are close at zero and far apart in the tails."""
     return torch.sinh(torch.linspace(0.0, math.asinh(1e7), 250, dtype=torch.float64)) * (unit / 100)
 
 
 @lru_cache(maxsize=16)  # predictions ask for the same mixture again and again
-def _mixture(
-    unit: float, density: tuple[float, ...]
-) -> tuple[Float[Tensor, " components"], Float[Tensor, " components"], float]:
+def _mixture(unit: float, density: tuple[float, ...]) -> tuple[Components, Components, float]:
     """Weights and log variances of the mixture that has this log density at all points, and its largest relative error."""
     r, g = _points(unit), torch.tensor(density, dtype=torch.float64)
     r, g = (t[g > g[0] - 32.0] for t in (r, g))
@@ -153,9 +154,7 @@ def _mixture(
     return weights, log_tau, error
 
 
-def _fit(
-    r: Float[Tensor, " points"], g: Float[Tensor, " points"], log_tau: Float[Tensor, " components"]
-) -> tuple[Float[Tensor, " components"], float]:
+def _fit(r: Places, g: Places, log_tau: Components) -> tuple[Components, float]:
     """Non-negative weights of Gaussians with these variances whose sum is exp g(r), and the largest relative error."""
     # Each column is a component's density over that of the noise, so that the tails count as much as the centre.
     log_ratio = -0.5 * (r[:, None].square() * torch.exp(-log_tau) + log_tau + math.log(2 * math.pi)) - g[:, None]

@@ -14,6 +14,8 @@ from jaxtyping import Float, Int
 from scipy.stats import nbinom
 from torch import Tensor
 
+Outputs = Float[Tensor, "rows outputs"]
+
 
 class Categorical:
     """Class k with probability ``probs[n, k]``."""
@@ -36,8 +38,8 @@ class ScaleMixture:
 
     def __init__(
         self,
-        mean: Float[Tensor, "rows outputs"],
-        variance: Float[Tensor, "rows outputs"],
+        mean: Outputs,
+        variance: Outputs,
         weights: Float[Tensor, " components"],
         noise: Float[Tensor, "*anyrows components"],
         noise_variance: float | None = None,
@@ -49,23 +51,23 @@ class ScaleMixture:
             variance.clamp_min(0.0) + (noise.to(mean) @ self.weights if noise_variance is None else noise_variance)
         ).sqrt()
 
-    def log_prob(self, y: Float[Tensor, "rows outputs"]) -> Float[Tensor, " rows"]:
+    def log_prob(self, y: Outputs) -> Float[Tensor, " rows"]:
         """The log density of y, summed over outputs."""
         z = (y - self.mean)[..., None] / self.scales
         log_normal = -0.5 * (math.log(2 * math.pi) + z.square()) - self.scales.log()
         return torch.logsumexp(log_normal + self.weights.log(), -1).sum(-1)
 
-    def sample(self, generator: torch.Generator | None = None) -> Float[Tensor, "rows outputs"]:
+    def sample(self, generator: torch.Generator | None = None) -> Outputs:
         """An observation in each row."""
         which = torch.multinomial(self.weights, self.mean.numel(), replacement=True, generator=generator)
         scales = self.scales.gather(-1, which.view(*self.mean.shape, 1))[..., 0]
         return self.mean + scales * torch.randn(self.mean.shape, generator=generator, dtype=self.mean.dtype)
 
-    def cdf(self, y: Float[Tensor, "rows outputs"]) -> Float[Tensor, "rows outputs"]:
+    def cdf(self, y: Outputs) -> Outputs:
         """P(Y <= y)."""
         return torch.special.ndtr((y - self.mean)[..., None] / self.scales) @ self.weights
 
-    def quantile(self, level: float) -> Float[Tensor, "rows outputs"]:
+    def quantile(self, level: float) -> Outputs:
         """The y below which a fraction ``level`` of the probability lies."""
         # All components share their centre, so the quantile lies between that of the narrowest and that of the widest.
         z = torch.special.ndtri(self.mean.new_tensor(_checked(level)))
@@ -81,31 +83,29 @@ class ScaleMixture:
 class CountMixture:
     """A negative binomial count of mean e^f and variance e^f + e^2f / r, where f is N(mean, variance): a mixture over f."""
 
-    def __init__(
-        self, mean: Float[Tensor, "rows outputs"], variance: Float[Tensor, "rows outputs"], r: Float[Tensor, ""]
-    ) -> None:
+    def __init__(self, mean: Outputs, variance: Outputs, r: Float[Tensor, ""]) -> None:
         z = torch.linspace(-8.5, 8.5, 201, dtype=torch.float64).to(mean)
         rates = torch.exp((mean[..., None] + variance.clamp_min(0.0).sqrt()[..., None] * z).clamp_max(300.0))
         self.weights, self.r, self.p = torch.softmax(-0.5 * z.square(), 0), r.numpy(), (r / (r + rates)).numpy()
         self.mean = rates @ self.weights
         self.std = (self.mean + (1 + 1 / r) * (rates.square() @ self.weights) - self.mean.square()).sqrt()
 
-    def log_prob(self, y: Float[Tensor, "rows outputs"]) -> Float[Tensor, " rows"]:
+    def log_prob(self, y: Outputs) -> Float[Tensor, " rows"]:
         """The log probability of these counts."""
         log_probs = torch.as_tensor(nbinom.logpmf(y[..., None].numpy(), self.r, self.p)).to(self.mean)
         return torch.logsumexp(log_probs + self.weights.log(), -1).sum(-1)
 
-    def sample(self, generator: torch.Generator | None = None) -> Float[Tensor, "rows outputs"]:
+    def sample(self, generator: torch.Generator | None = None) -> Outputs:
         """A count in each row."""
         which = torch.multinomial(self.weights, self.mean.numel(), replacement=True, generator=generator)
         p = np.take_along_axis(self.p, which.view(*self.mean.shape, 1).numpy(), -1)[..., 0]
         return torch.as_tensor(nbinom.ppf(torch.rand(p.shape, generator=generator).numpy(), self.r, p)).to(self.mean)
 
-    def cdf(self, y: Float[Tensor, "rows outputs"]) -> Float[Tensor, "rows outputs"]:
+    def cdf(self, y: Outputs) -> Outputs:
         """P(Y <= y)."""
         return torch.as_tensor(nbinom.cdf(y[..., None].numpy(), self.r, self.p)).to(self.mean) @ self.weights
 
-    def quantile(self, level: float) -> Float[Tensor, "rows outputs"]:
+    def quantile(self, level: float) -> Outputs:
         """The least count that is not exceeded with probability ``level`` or more."""
         low, high = -torch.ones_like(self.mean), self.mean.ceil()
         while bool((below := self.cdf(high) < _checked(level)).any()):

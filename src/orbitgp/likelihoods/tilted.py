@@ -20,6 +20,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 Column = Float[Tensor, "rows 1"]
+Parts = Float[Tensor, " parts"]  # of a mixture of probits
 
 _LOGISTIC_NODES, _LOGISTIC_REACH = 40, (0.25, 7.0)
 
@@ -32,9 +33,7 @@ class Tilted(NamedTuple):
     curvature: Column
 
 
-def tilted_by_probits(
-    y: Column, mean: Column, variance: Column, weights: Float[Tensor, " parts"], scales: Float[Tensor, " parts"]
-) -> Tilted:
+def tilted_by_probits(y: Column, mean: Column, variance: Column, weights: Parts, scales: Parts) -> Tilted:
     """Of p(y | f) = sum_i weights_i Phi(y f / scales_i), with y = -1 or +1."""
     root = (scales.square() + variance).sqrt()
     z = y * mean / root
@@ -54,7 +53,7 @@ def logistic_mean(mean: Float[Tensor, "*shape"], variance: Float[Tensor, "*shape
 
 
 @lru_cache(maxsize=1)
-def logistic_as_probits() -> tuple[Float[Tensor, " parts"], Float[Tensor, " parts"]]:
+def logistic_as_probits() -> tuple[Parts, Parts]:
     """Weights and scales with 1 / (1 + exp(-f)) = sum_i weights_i Phi(f / scales_i), off by less than 1e-9 of it for f > -100.
 
     A logistic variable is normal with standard deviation 2 k, where k has Kolmogorov's distribution (Andrews and Mallows 1974),

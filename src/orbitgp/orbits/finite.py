@@ -99,10 +99,7 @@ class Permutation(FiniteOrbit):
         return cls(rows, any_length=True, names=names)
 
     def check(self, features: torch.Size) -> None:
-        count = self.index.shape[1]
-        if len(features) != 1 or features[0] < count or (features[0] > count and not self.any_length):
-            length = f"at least {count}" if self.any_length else count
-            raise ValueError(f"Permutation acts on vectors of {length} coordinates, but inputs have shape {tuple(features)}.")
+        _check_vectors(self, features, self.index.shape[1], self.any_length)
 
     @property
     def moved(self) -> list[int]:
@@ -123,6 +120,13 @@ class Permutation(FiniteOrbit):
 
     def saved_arguments(self) -> dict[str, Any]:
         return {**super().saved_arguments(), "permutations": self.index.tolist()}
+
+
+def _check_vectors(orbit: Orbit, features: torch.Size, count: int, or_more: bool = True) -> None:
+    """Refuse inputs that are no vectors of this many coordinates."""
+    if len(features) != 1 or features[0] < count or (features[0] > count and not or_more):
+        needed = f"{type(orbit).__name__} acts on vectors of {'at least ' if or_more else ''}{count} coordinates"
+        raise ValueError(f"{needed}, but inputs have shape {tuple(features)}.")
 
 
 def _several(name: str, coordinates: Sequence[int]) -> list[int]:
@@ -180,9 +184,7 @@ class Shuffle(Orbit):
         return sorted(i for item in self.items for i in item)
 
     def check(self, features: torch.Size) -> None:
-        needed = max(map(max, self.items)) + 1
-        if len(features) != 1 or features[0] < needed:
-            raise ValueError(f"Shuffle acts on vectors of at least {needed} coordinates, but inputs have {tuple(features)}.")
+        _check_vectors(self, features, max(map(max, self.items)) + 1)
 
     def transform(self, x: Inputs, u: Draws) -> Transformed:
         self.check(x.shape[1:])
@@ -226,9 +228,7 @@ class SignChange(FiniteOrbit):
             raise ValueError(f"SignChange needs coordinates, counted from 0, got {self.coordinates}.")
 
     def check(self, features: torch.Size) -> None:
-        if len(features) != 1 or features[0] <= self.coordinates[-1]:
-            needed = f"vectors of at least {self.coordinates[-1] + 1} coordinates"
-            raise ValueError(f"SignChange acts on {needed}, but inputs have shape {tuple(features)}.")
+        _check_vectors(self, features, self.coordinates[-1] + 1)
 
     def elements(self, x: Inputs) -> Elements:
         self.check(x.shape[1:])

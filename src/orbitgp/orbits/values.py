@@ -21,6 +21,8 @@ from orbitgp.orbits.ranges import FACTOR, NUMBER, PIXELS, Given, Number, Range
 from orbitgp.orbits.sampling import Draws, Inputs, Transformed
 from orbitgp.orbits.signals.warps import SAMPLES, SignalOrbit
 
+OneEach = Float[Tensor, "rows samples 1"]
+
 
 class GaussianNoise(Orbit):
     """x_a = x + scale * e with e ~ N(0, I): one learned scale shared by all features, or one for each.
@@ -225,15 +227,13 @@ class Smoothing(SignalOrbit):
         return xa.reshape(rows, samples, *x.shape[1:])
 
 
-def bells(width: Float[Tensor, "rows samples 1"], reach: int) -> Float[Tensor, "rows samples steps"]:
+def bells(width: OneEach, reach: int) -> Float[Tensor, "rows samples steps"]:
     """Weights of Gaussians of these standard deviations, at whole steps up to ``reach`` to either side; they sum to one."""
     distance = torch.arange(-reach, reach + 1, dtype=width.dtype, device=width.device)
     return torch.softmax(-0.5 * (distance / (width + 1e-3)) ** 2, -1)  # a thousandth of a step keeps it finite
 
 
-def covered(
-    length: int, u: Float[Tensor, "rows samples 1"], half: Float[Tensor, "rows samples 1"]
-) -> Float[Tensor, "rows samples length"]:
+def covered(length: int, u: OneEach, half: OneEach) -> Float[Tensor, "rows samples length"]:
     """The share of each of this number of steps that a gap covers, centred at the share u of their length."""
     t = torch.arange(length, dtype=u.dtype, device=u.device)
     centre = length * u - 0.5

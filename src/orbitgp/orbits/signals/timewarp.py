@@ -28,6 +28,8 @@ from orbitgp.orbits.images.deformation import SmoothField
 from orbitgp.orbits.ranges import Number
 from orbitgp.orbits.signals.warps import SAMPLES, Border, Interpolation, SignalWarp, Times, WarpDraws
 
+AllTimes = Float[Tensor, "rows samples length"]
+
 
 class TimeWarp(SignalWarp):
     """x_a(t) = x(w(t)) for smooth random increasing w.
@@ -91,9 +93,7 @@ class TimeWarp(SignalWarp):
         return {**super().saved_arguments(), **self.field.saved_arguments()}
 
 
-def _between(
-    warped: Float[Tensor, "rows samples length"], position: Float[Tensor, "rows samples length"]
-) -> Float[Tensor, "rows samples length"]:
+def _between(warped: AllTimes, position: AllTimes) -> AllTimes:
     """The warp at positions that are no samples: straight between them, and with speed one outside.
 
     Every operation is monotone in floating point, too: a + p (b - a) may exceed b by rounding alone, hence the minimum.

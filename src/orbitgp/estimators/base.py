@@ -41,11 +41,11 @@ from orbitgp.inference.prior import MeanName, Means
 from orbitgp.inference.rows import AllInputs, first
 from orbitgp.kernels.covariance import show_values
 from orbitgp.likelihoods import Likelihood
-from orbitgp.orbits import Orbit
+from orbitgp.orbits import FiniteOrbit, Orbit
 from orbitgp.orbits.parse import make_orbit
 from orbitgp.planning.options import TrainingOptions
 from orbitgp.planning.plan import InferenceName, Plan
-from orbitgp.planning.rungs import CHECKED_ROWS
+from orbitgp.planning.rungs import CHECKED_ROWS, MOST_DRAWS
 from orbitgp.report.finding import nats_needed
 from orbitgp.report.summary import typical_rows
 from orbitgp.training.ladder import Ladder
@@ -53,6 +53,8 @@ from orbitgp.training.plausible import Plausible, plausible_ranges
 from orbitgp.training.records import Callback, make_record
 from orbitgp.training.run import Engine
 from orbitgp.training.trainer import Trainer
+
+PREDICT_ELEMENTS = 8 * MOST_DRAWS  # of the largest finite orbit that is enumerated at prediction
 
 logger = logging.getLogger("orbitgp")
 
@@ -280,6 +282,8 @@ class InvariantEstimator(Presents, Compacts, ChecksData):
         device, model = validation.usable_device(self.device), self.model_
         if device.type != "cpu":
             model = model.copied_to(device) if isinstance(model, ExactGP) else deepcopy(model).to(device)
-        samples = validation.predict_samples(self.orbit_, validation.training_options(self.training).num_predict_samples)
+        asked = validation.training_options(self.training).num_predict_samples
+        whole = isinstance(self.orbit_, FiniteOrbit) and self.orbit_.size <= (asked or PREDICT_ELEMENTS)
+        samples = None if whole else asked or MOST_DRAWS
         inputs = (self._tensor(self._new_inputs(part), device) for part in parts(X))
         return [predict(model, x, samples) for x in inputs]

@@ -12,7 +12,7 @@ from scipy.stats import chi2
 from orbitgp.inference.dense_posterior import Posterior, missing_nats
 from orbitgp.inference.evidence import Evidence, measure_evidence
 from orbitgp.inference.exact import ExactGP
-from orbitgp.inference.rows import RowSource, on_disk
+from orbitgp.inference.rows import RowSource
 from orbitgp.kernels.feature_maps import embeds_means
 from orbitgp.likelihoods.base import required
 from orbitgp.machine import free_memory
@@ -60,7 +60,8 @@ def sparse_evidence(trainer: Trainer, generator: torch.Generator) -> Evidence:
     if samples is not None and samples < EVIDENCE_SAMPLES:
         samples = EVIDENCE_SAMPLES
     problem = trainer.model, trainer.likelihood, trainer.x
-    rows = min(len(trainer.x), 3 * trainer.options.posterior_rows) if on_disk(trainer.x) else len(trainer.x)
+    on_disk = isinstance(trainer.x, RowSource) and trainer.x.block > 1
+    rows = min(len(trainer.x), 3 * trainer.options.posterior_rows) if on_disk else len(trainer.x)
     each = 1.5 if trainer.likelihood.num_locals else 1.0  # half as many passes find local parameters
 
     def passes(least: float = 0.0) -> float:

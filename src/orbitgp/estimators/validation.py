@@ -26,12 +26,8 @@ from orbitgp.inference.rows import AllInputs, first
 from orbitgp.kernels.feature_maps import FeatureMapKernel
 from orbitgp.machine import free_memory
 from orbitgp.orbits import FiniteOrbit, Orbit
-from orbitgp.planning.cost import sparse_bytes
 from orbitgp.planning.options import TrainerSettings, TrainingOptions, one_of, positive_number, whole_number
 from orbitgp.planning.plan import InferenceName, inducing_size
-from orbitgp.planning.rungs import MOST_DRAWS
-
-PREDICT_ELEMENTS = 8 * MOST_DRAWS  # of the largest finite orbit that is enumerated at prediction
 
 _OBJECTS = (
     ("orbit", Orbit | str, "an orbitgp.orbits.Orbit, its name"),
@@ -149,20 +145,14 @@ def check_sparse_memory(x: AllInputs, orbit: Orbit, num_inducing: int | None, se
     """Refuse inputs so large that a step of sparse inference would not fit into memory: the system would end the process."""
     points = math.prod(inducing_size(num_inducing, settings.inducing_samples, len(x), orbit, x.device))
     samples = settings.num_samples or (orbit.size if isinstance(orbit, FiniteOrbit) else 1)
-    needed = sparse_bytes(min(settings.batch_size, len(x)), samples, points, math.prod(x.shape[1:]))
+    # In single precision, five times: as drawn, as places to interpolate at, as the kernel sees them, and gradients of these.
+    needed = 5 * 4.0 * math.prod(x.shape[1:]) * (min(settings.batch_size, len(x)) * samples + points)
     free = free_memory(x.device)
     if needed > free:
         raise ValueError(
             f"inputs of shape {tuple(x.shape[1:])} are too large: training would take about {needed / 1e9:,.0f} GB of memory, "
             f"and {free / 1e9:,.0f} GB are free. Make them smaller, as images with --resize 64x64."
         )
-
-
-def predict_samples(orbit: Orbit, num_predict_samples: int | None) -> int | None:
-    """How many elements of the orbit to average at prediction; None stands for all."""
-    if isinstance(orbit, FiniteOrbit) and orbit.size <= (num_predict_samples or PREDICT_ELEMENTS):
-        return None
-    return num_predict_samples or MOST_DRAWS
 
 
 def usable_device(name: Any) -> torch.device:

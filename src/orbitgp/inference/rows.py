@@ -164,11 +164,6 @@ def spaced(x: AllInputs) -> Some:
     return fetch(x, torch.linspace(0, len(x) - 1, count, device=x.device, dtype=torch.float64).round().long())
 
 
-def on_disk(x: AllInputs) -> bool:
-    """Whether rows are read from disk, on some process at least, so that passes over all of them take long."""
-    return isinstance(x, RowSource) and x.block > 1
-
-
 def prefetch(x: AllInputs, index: RowIndex) -> None:
     """Begin to read the part of these rows that is this process's, where data are on disk."""
     if isinstance(x, RowSource) and len(own := owned(x, index).rows):

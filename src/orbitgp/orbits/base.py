@@ -55,11 +55,6 @@ class Orbit(Portable):
         """Base draws per sample for inputs of this shape. Override it where the number depends on the shape."""
         return self.num_draws
 
-    def table_bytes(self, features: tuple[int, ...]) -> float:
-        """The memory of the tables that parts of this orbit keep for inputs of this shape."""
-        parts: list[Any] = [module for module in self.modules() if hasattr(module, "bytes_of_table")]
-        return sum((part.bytes_of_table(features) for part in parts), 0.0)
-
     def check(self, features: torch.Size) -> None:
         """Raise ValueError, in one sentence, if inputs of this shape cannot be transformed."""
 

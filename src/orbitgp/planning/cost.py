@@ -25,7 +25,7 @@ from __future__ import annotations
 import math
 from bisect import bisect_left
 from dataclasses import dataclass, replace
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 
@@ -122,7 +122,8 @@ class Workload:
             row = first(x, 1).flatten(1).detach().requires_grad_()  # a map that keeps what it yielded maps it again
             with FlopCounterMode(display=False) as counter, torch.enable_grad():
                 dim, mapping = model.covariance.features(row).shape[-1], float(counter.get_total_flops())
-        tables = model.orbit.table_bytes(x.shape[1:])
+        kept: list[Any] = [part for part in model.orbit.modules() if hasattr(part, "bytes_of_table")]
+        tables = sum((part.bytes_of_table(x.shape[1:]) for part in kept), 0.0)
         counts, double = covariances_and_turns(likelihood), x.dtype == torch.float64
         single = (isinstance(model, ExactGP) and model.vectors.pairs(samples) < samples**2) or embeds_means(model.kernel)
         corrected = isinstance(model, ExactGP) and model.gains_by_correction
@@ -218,14 +219,6 @@ def covariances_and_turns(likelihood: Likelihood) -> tuple[int, int]:
     Local parameters and posterior take six turns, measured on thousands of rows.
     """
     return (likelihood.num_latents, 6) if likelihood.num_locals else (1, 1)
-
-
-def sparse_bytes(rows: int, samples: int, points: int, dim: int) -> float:
-    """Bytes of a step of sparse inference at its peak: samples of a batch, and inducing points, in single precision.
-
-    Five copies were measured: as drawn, as places to interpolate at, as the kernel sees them, and gradients of these.
-    """
-    return 5 * 4.0 * dim * (rows * samples + points)
 
 
 def obstacle(cost: Cost, seconds: float, memory: float) -> str | None:

@@ -157,8 +157,9 @@ def noisy_inputs(max_seconds: float | None, draws: int = 64, fixed: bool = False
     model = ExactGP(ScaleKernel(RBFKernel()).double(), Drawn(0.2), x)
     limit = TimeLimit(max_seconds, len(x), len(x), workload(model, Gaussian(1), draws))
     steps = rungs(len(x), draws, several=True, fixed_draws=fixed)
-    settings = {"limit": limit, **further}
-    return Ladder(model=model, likelihood=Gaussian(1), x=x, y=y, rungs=steps, **settings)
+    run = Ladder(model=model, likelihood=Gaussian(1), x=x, y=y, rungs=steps, limit=limit)
+    vars(run).update(further)
+    return run
 
 
 def test_a_search_takes_half_of_the_time_at_most(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -67,7 +67,9 @@ def make_trainer(
             for parameter in (*model.parameters(), *likelihood.parameters()):
                 parameter.add_(0.1)
     settings = {"max_steps": 8, "batch_size": 12, "num_samples": 4, "start_rows": 0, **options}
-    return Trainer(model, likelihood, x, y, TrainerSettings(**settings), **(hooks or {}))
+    trainer = Trainer(model, likelihood, x, y, TrainerSettings(**settings))
+    vars(trainer).update(hooks or {})
+    return trainer
 
 
 def parameters(trainer: Any) -> dict[Any, Any]:

@@ -49,6 +49,7 @@ def make(
     fixed_draws: int | None = None,
     learn_rows: int | None = None,
     several: bool = True,
+    after_step: Any = None,
     **further: object,
 ) -> Ladder:
     """A run with at most so many draws, or with a fixed number of them."""
@@ -58,7 +59,9 @@ def make(
         model.kernel.base_kernel.lengthscale = lengthscale
     most = None if model.is_enumerated else fixed_draws or draws
     steps = rungs(learn_rows or len(x), most, several, fixed_draws is not None)
-    return Ladder(model=model, likelihood=likelihood, x=x, y=y, rungs=steps, several=several, **further)
+    run = Ladder(model=model, likelihood=likelihood, x=x, y=y, rungs=steps, several=several, **further)
+    run.after_step = after_step
+    return run
 
 
 def wave(rows: int = N) -> tuple[Tensor, Tensor]:

@@ -22,7 +22,9 @@ RUNG = Rung(10, None)
 
 
 def made(**settings: object) -> Run:
+    hooks = {name: settings.pop(name) for name in ("after_step", "callback") if name in settings}
     run = Run(**settings)
+    vars(run).update(hooks)
     run.start_records(RBFKernel(), Identity(), Gaussian())
     return run
 

@@ -44,10 +44,9 @@ _SEARCH_SHARE = 0.5  # of a limit of time, for rungs on which several candidates
 class Engine:
     """A run that learns from where its model is, with its clock, its history, and the state from which it continues.
 
-    ``callback`` is called with every record of the history, ``after_step`` when a step or a climb is done. ``planned``
-    are the seconds that it takes at the nominal speed of the device, about. ``steps`` are
-    stochastic steps or evaluations of the evidence, at most ``max_steps`` of them. ``learn_rows`` is None where all rows are
-    seen in turn.
+    ``callback`` is called with every record of the history, ``after_step`` when a step or a climb is done. ``planned`` are the
+    seconds that it takes at the nominal speed of the device, about. ``steps`` are stochastic steps or evaluations of the
+    evidence, at most ``max_steps`` of them. ``learn_rows`` is None where all rows are seen in turn.
     """
 
     model: InvariantGP | ExactGP | CollapsedGP
@@ -56,13 +55,13 @@ class Engine:
     y: Targets
     options: TrainerSettings
     history: list[Record]
-    callback: Callback | None
-    after_step: Callable[[Any], None] | None
+    callback: Callback | None = None
+    after_step: Callable[[Any], None] | None = None
     planned: float
     max_steps: int | None
     learn_rows: int | None
-    steps: int
-    seconds: float
+    steps = 0
+    seconds: float = 0.0
     converged = False
     stopped = False
     _open = False
@@ -115,16 +114,11 @@ class Engine:
 
 @dataclass(kw_only=True)
 class Run(Engine):
-    """Budget, records and state of a run. ``max_steps`` limits evaluations of the evidence, ``limit`` the time.
-
-    ``callback`` is called with every record of the history, ``after_step`` between two climbs.
-    """
+    """Budget, records and state of a run. ``max_steps`` limits evaluations of the evidence, ``limit`` the time."""
 
     limit: TimeLimit = field(default_factory=lambda: TimeLimit(None))
     max_steps: int | None = None
-    callback: Callable[[Record], None] | None = None
     planned: float = 0.0  # seconds at the nominal speed, if that is known
-    after_step: Callable[[Any], None] | None = None
     learn_rows: int = field(default=0, init=False)
 
     def start_records(self, kernel: Kernel, orbit: Orbit, likelihood: Likelihood) -> None:
@@ -132,10 +126,7 @@ class Run(Engine):
         self._described = kernel, orbit, likelihood
         self.optima: list[Optimum] = []  # of all climbs so far
         self.history: list[Record] = []
-        self.steps = 0  # evaluations of the evidence with its gradient
-        self.seconds = self._nominal = 0.0
-        self.stopped = False
-        self.converged = False
+        self._nominal = 0.0
         self._late_after: int | None = None  # climbs after which candidates had taken their share of the time
         self._done = 0  # climbs that this run has come to, or the one that it continues
         self._climb_number = -1

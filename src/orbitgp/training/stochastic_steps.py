@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
@@ -44,18 +44,13 @@ _PROGRESS = ("steps", "seconds", "history", "hold")  # of the state, with the pa
 
 @dataclass
 class StochasticSteps(Engine):
-    """One run of stochastic steps from where the model is: :meth:`run`, or :meth:`step` by hand, then :meth:`polish`.
-
-    ``callback`` is called with every record of the history, ``after_step`` when a step is done.
-    """
+    """One run of stochastic steps from where the model is: :meth:`run`, or :meth:`step` by hand, then :meth:`polish`."""
 
     model: InvariantGP
     likelihood: Likelihood
     x: AllInputs
     y: Targets
     options: TrainerSettings
-    callback: Callable[[Record], None] | None = None
-    after_step: Callable[[Any], None] | None = None
 
     def __post_init__(self) -> None:
         options = self.options
@@ -71,8 +66,6 @@ class StochasticSteps(Engine):
         groups = parameter_groups(self.local, options.learning_rate or 0.03)
         self.optimizer = torch.optim.Adam(groups, betas=(0.9, 0.99), eps=1e-15, fused=self.x.is_cuda)
         self.minibatches = Minibatches(self.x, self.generator)
-        self.steps = 0
-        self.seconds = 0.0
         self.pace = 1.0  # measured over nominal seconds of a step
         self.hold = 0.5  # the share of the budget for which rates hold; then they fall for as long again
         self.bounds: list[Tensor] = []

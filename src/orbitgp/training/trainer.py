@@ -34,7 +34,7 @@ from orbitgp.planning.time_limit import TimeLeft
 from orbitgp.training.ladder import Ladder
 from orbitgp.training.maximise import Stopped
 from orbitgp.training.posterior import fit_jitter
-from orbitgp.training.records import Callback, Record
+from orbitgp.training.records import Record
 from orbitgp.training.run import Engine, copied_to
 from orbitgp.training.sparse_ladders import SHORTEST, collapsed_ladder, pace_of, raise_noise, set_last_posterior, start_ladder
 from orbitgp.training.stochastic_steps import StochasticSteps
@@ -59,8 +59,6 @@ class Trainer(Engine):
     x: AllInputs
     y: Targets
     options: TrainerSettings = field(default_factory=TrainerSettings)
-    callback: Callback | None = None
-    after_step: Callable[[Any], None] | None = None
     free_steps: bool = False
     seconds: float = 0.0
 
@@ -75,7 +73,7 @@ class Trainer(Engine):
             self.options = affordable_steps(*sized, self.options, self.free_steps)
         self.max_steps = self.options.max_steps
         self.engine: StochasticSteps | Ladder | None = None  # made when the start is chosen
-        self.steps, self.history = 0, list[Record]()
+        self.history = list[Record]()
         self.freeze_orbit = False
         self._begin: dict[str, Any] | None = None  # the parameters where the climb began
         chooses = self.options.start_rows > 0 and self.options.max_steps >= SHORTEST

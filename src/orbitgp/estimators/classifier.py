@@ -76,12 +76,10 @@ class InvariantGPClassifier(ClassifierMixin, InvariantEstimator):
             raise ValueError(f"y must hold at least two classes, got one class: {self.classes_[0]}.")
         likelihood = self._likelihood(len(self.classes_))
         encoded = torch.from_numpy(labels).to(x.device)  # which has more room than the host has for many data
-        if isinstance(x, Tensor):
-            likelihood.prepare(x, encoded)
-            y = likelihood.encode(encoded)
-            return Problem(y, likelihood, *likelihood.start(y))
-        some = torch.randperm(len(x), generator=torch.Generator().manual_seed(0))[:CHECKED_ROWS].to(x.device)
-        likelihood.prepare(fetch(x, some), encoded[some])
+        some = torch.arange(len(x), device=x.device)
+        if not isinstance(x, Tensor):
+            some = torch.randperm(len(x), generator=torch.Generator().manual_seed(0))[:CHECKED_ROWS].to(x.device)
+        likelihood.prepare(x if isinstance(x, Tensor) else fetch(x, some), encoded[some])
         y = likelihood.encode(encoded)
         return Problem(y, likelihood, *likelihood.start(y[some]))
 

@@ -118,7 +118,8 @@ def refinement(trained: Trained, rows: int) -> Refinement | None:
         assert isinstance(model, InvariantGP)
         free = dict.fromkeys(name for name in ("num_inducing", "batch_size") if job.settings.get(name))
         if free and not job.purpose and job.settings.get("inference", "auto") == "auto":
-            device, dim = torch.device(job.settings.get("device", "cpu")), model.covariance.num_features(model.inducing)
+            device = torch.device(job.settings.get("device", "cpu"))
+            dim = model.covariance.features(model.inducing.detach()[:1].flatten(1)).shape[-1]
             exact = Workload(getattr(job.orbit, "size", LEAST_DRAWS), dim, device).learning(rows).seconds
             if exact <= TrainerSettings.exact_seconds or rows <= NUM_INDUCING:
                 return Refinement(replace(job, purpose="exact inference", settings={**job.settings, **free}), exact)

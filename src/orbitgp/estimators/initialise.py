@@ -117,8 +117,10 @@ def initial_kernel(
     """A copy of the user's kernel, checked on two rows, or the default one; of mapped inputs, if there is a feature map."""
     some = first(x, 2) if kernel is not None and feature_map is None else _random_rows(x, generator)
     rows = some.flatten(1).double()
-    if ard:
-        return _ard_kernel(rows, variance)
+    if ard:  # automatic relevance determination: two rows are about one lengthscale apart in each column
+        spread = rows.std(0, correction=0)
+        spread[spread <= 1e-10 * rows.abs().amax(0)] = 1.0  # of a column that does not vary
+        return _rbf(math.sqrt(2 * rows.shape[1]) * spread, variance, rows.shape[1]).to(x.device)
     if feature_map is None:
         return _kernel_of_vectors(kernel, rows, variance)
     shape = tuple(x.shape[1:]) if x.ndim > 2 else None
@@ -140,13 +142,6 @@ def _kernel_of_vectors(kernel: Kernel | None, x: Float[Tensor, "rows dim"], vari
     distances = torch.pdist(x)
     distances = distances[distances > rounding * float(x.norm(dim=1).max())]  # without rows that differ by rounding alone
     return _rbf(float(distances.median()) if len(distances) else 1.0, variance).to(x.device)
-
-
-def _ard_kernel(x: Float[Tensor, "rows dim"], variance: float) -> ScaleKernel:
-    """A lengthscale for each column (automatic relevance determination): two rows are about one apart in all of them."""
-    spread = x.std(0, correction=0)
-    spread[spread <= 1e-10 * x.abs().amax(0)] = 1.0  # of a column that does not vary
-    return _rbf(math.sqrt(2 * x.shape[1]) * spread, variance, x.shape[1]).to(x.device)
 
 
 def _rbf(lengthscale: float | Float[Tensor, " dim"], variance: float, dim: int | None = None) -> ScaleKernel:

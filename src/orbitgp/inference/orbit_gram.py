@@ -72,11 +72,9 @@ def _tile(covariance: Covariance, seen: Seen) -> int:
 def _strip(covariance: Covariance, seen: Seen, centre: Centre | None, start: int, stop: int) -> Float[Tensor, "some columns"]:
     """Some rows of K_f, up to the diagonal. A datum with itself is exact: no distance is rounded."""
     rows = seen[start:stop]
-    if torch.is_grad_enabled():
-        means, own = covariance.between(rows, seen[:stop])
-    else:
-        means, own = cross(covariance, rows, seen[:stop], centre), covariance.own(rows[:, None], Pairing.exact())
-    return torch.diagonal_scatter(means, own, offset=start)
+    learns = torch.is_grad_enabled()
+    means = covariance.cross(rows, seen[:stop]) if learns else cross(covariance, rows, seen[:stop], centre)
+    return torch.diagonal_scatter(means, covariance.own(rows[:, None], Pairing.exact()), offset=start)
 
 
 class _Mirrored(torch.autograd.Function):

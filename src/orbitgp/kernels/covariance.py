@@ -79,11 +79,6 @@ class Covariance(nn.Module):
         """
         return x
 
-    @torch.no_grad()
-    def num_features(self, x: Float[Tensor, "rows *dims"]) -> int:
-        """The size of what the kernel compares, for inputs like these."""
-        return self.features(x[:1].flatten(1)).shape[-1]
-
     @property
     def of_features(self) -> Covariance:
         """The same kernel as a function of features."""
@@ -93,18 +88,14 @@ class Covariance(nn.Module):
         """Kfu for each block and kff for each datum."""
         return self.cross(xa.flatten(0, 1), z[:, None]).unflatten(0, xa.shape[:2]), self.own(xa, pairing)
 
-    def between(self, xa: Seen, xb: OthersSeen) -> tuple[Cross, Float[Tensor, " rows"]]:
-        """k_f between data and others with finite orbits (the mean over all pairs), and of each datum with itself."""
-        return self.cross(xa, xb), self.own(xa[:, None], Pairing.exact())
-
     def cross(self, xa: Seen, xb: OthersSeen, centre: Centre | None = None) -> Cross:
-        """k_f between different data. Distances may be taken from points less a centre: blocks of one matrix must share it."""
-        values = self._dense(xa.flatten(0, 1), xb.flatten(0, 1))
+        """k_f between different data: the mean over all pairs of elements. Blocks of one matrix must share a centre."""
+        values = self.values(xa.flatten(0, 1), xb.flatten(0, 1))
         return values.unflatten(0, xa.shape[:2]).mean(1).unflatten(1, xb.shape[:2]).mean(2)
 
     def own(self, xa: Blocks, pairing: Pairing) -> Float[Tensor, " rows"]:
         """k_f of each datum with itself."""
-        return (self._dense(*pair_sides(xa, pairing)) * pair_weights(xa, pairing)).sum((-2, -1))
+        return (self.values(*pair_sides(xa, pairing)) * pair_weights(xa, pairing)).sum((-2, -1))
 
     def sums_on_tensor_cores(self, points: Tensor) -> bool:
         """Whether sums over pairs of such points are made without writing a value of k_g."""
@@ -115,11 +106,7 @@ class Covariance(nn.Module):
         return samples * samples
 
     def values(self, a: Points, b: Others) -> Float[Tensor, "*batch n m"]:
-        """k_g itself."""
-        return self._dense(a, b)
-
-    def _dense(self, a: Points, b: Others) -> Float[Tensor, "*batch n m"]:
-        """In double precision: noise may be a 1e-8 of the kernel."""
+        """k_g itself, computed in double precision: noise may be a 1e-8 of the kernel."""
         dtype, sharpness = a.dtype, self.sharpness()
         a, b = (a.double(),) * 2 if a is b else (a.double(), b.double())
         with lazily_evaluate_kernels(False):

@@ -75,7 +75,10 @@ class Checkpoint:
     def restore(self, engine: Engine, seeds: list[int]) -> None:
         """Bring a new engine to the saved state, if there is one, and check that it belongs to the same run."""
         self.seeds, self._run = seeds, fingerprint(engine)
-        _remove_remains(self.path)
+        stem, suffix = self.path.stem, self.path.suffix
+        for remains in self.path.parent.glob(f".{escape(stem)}.*{escape(suffix)}"):  # of a run that was killed as it wrote
+            if remains.name.removeprefix(f".{stem}.").removesuffix(suffix).isdigit():
+                remains.unlink(missing_ok=True)
         if self.saved is None:
             return
         _check_same_run(self.path, self.saved.run, self._run)
@@ -181,10 +184,3 @@ def digest_module(module: nn.Module, with_values: bool = True) -> str:
     """Tells a module from any other: its parts, their plain attributes, what is learned, and its numbers."""
     learned = [name for name, parameter in module.named_parameters() if parameter.requires_grad]
     return digest(module.state_dict() if with_values else {}, *outline(module), *learned)
-
-
-def _remove_remains(path: Path) -> None:
-    """Remove the unfinished file that a run leaves next to its checkpoint if it is killed while it writes."""
-    for remains in path.parent.glob(f".{escape(path.stem)}.*{escape(path.suffix)}"):
-        if remains.name.removeprefix(f".{path.stem}.").removesuffix(path.suffix).isdigit():
-            remains.unlink(missing_ok=True)

@@ -1,7 +1,7 @@
 """The objective: a lower bound on the log marginal likelihood, and about how far it lies below, as plain functions.
 
 This is the only place where a bound is put together. Training, evidence and tests call :func:`elbo`, or :func:`elbo_of_all`
-where the data are streamed. The data terms alone are :func:`expected_log_likelihood`.
+where the data are streamed.
 
 The inducing variables do not determine f. Each datum pays for the variance that they leave, the slack:
 
@@ -53,15 +53,9 @@ def elbo(
     that of the batch, and the first process takes the KL.
     """
     scale = num_data / (batch or len(y))
-    expected = expected_log_likelihood(model, likelihood, samples, y, local).sum() * scale if len(y) else 0.0
+    means = model.whitened_means(samples) if len(y) else None  # a process may hold none of the batch
+    expected = 0.0 if means is None else likelihood.quadratic(y, local).expectation(model.moments(means)).sum() * scale
     return expected - model.kl() * (1.0 if processes.rank() == 0 else 0.0)
-
-
-def expected_log_likelihood(
-    model: InvariantGP, likelihood: Likelihood, samples: Samples, y: Targets, local: Locals | None = None
-) -> Float[Tensor, " rows"]:
-    """The data terms of the bound, one for each datum."""
-    return likelihood.quadratic(y, local).expectation(model.moments(model.whitened_means(samples)))
 
 
 class Bound(NamedTuple):

@@ -86,7 +86,8 @@ class Covariance(nn.Module):
 
     def expectations(self, xa: Blocks, z: Inducing, pairing: Pairing) -> Expectations:
         """Kfu for each block and kff for each datum."""
-        return self.cross(xa.flatten(0, 1), z[:, None]).unflatten(0, xa.shape[:2]), self.own(xa, pairing)
+        k, xa, z = self.of_features, self.features(xa), self.features(z)
+        return k.cross(xa.flatten(0, 1), z[:, None]).unflatten(0, xa.shape[:2]), k.own(xa, pairing)
 
     def cross(self, xa: Seen, xb: OthersSeen, centre: Centre | None = None) -> Cross:
         """k_f between different data: the mean over all pairs of elements. Blocks of one matrix must share a centre."""
@@ -249,9 +250,6 @@ class FeatureMapCovariance(Covariance):
     def of_features(self) -> Covariance:
         # Made anew: as a part of this module it would be saved twice.
         return covariance(self.kernel.base_kernel)
-
-    def expectations(self, xa: Blocks, z: Inducing, pairing: Pairing) -> Expectations:
-        return self.of_features.expectations(self.features(xa), self.features(z), pairing)
 
 
 def closed_form(kernel: Kernel, orbit: Orbit) -> Covariance | None:

@@ -15,6 +15,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import lru_cache
+from typing import ClassVar
 
 import torch
 from jaxtyping import Bool, Float, Int
@@ -39,6 +40,7 @@ class Classification(Likelihood):
     """One of K classes. Subclasses write ``log_probs(f)``, ``local`` and ``quadratic``."""
 
     num_classes: int
+    mean_decides: ClassVar[bool] = False  # whether the most probable class is always that at the mean of f
 
     def __init__(self, num_classes: int, num_latents: int) -> None:
         super().__init__()
@@ -73,9 +75,9 @@ class Classification(Likelihood):
     def is_sure(self, mean: Latents, most: Latents) -> Sure:
         """Whether the most probable class of a row is that at f = mean, for all variances up to ``most``.
 
-        It is never said of a class that this does not hold for; by default it is said of none.
+        It is never said of a class that this does not hold for; by default it is said of all or of none.
         """
-        return torch.zeros(len(mean), dtype=torch.bool, device=mean.device)
+        return torch.full((len(mean),), self.mean_decides, device=mean.device)
 
     @torch.no_grad()
     def most_probable(self, mean: Latents, variance: Latents) -> Labels:

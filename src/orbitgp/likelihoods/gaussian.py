@@ -11,7 +11,7 @@ from torch import Tensor, nn
 
 from orbitgp.kernels.cholesky import cholesky
 from orbitgp.likelihoods.base import Latents, Locals, LogProbs, Moments, Quadratic, Values, log_normal
-from orbitgp.likelihoods.classification import Classification, ClassLogProbs, ClassProbs, ClassTargets, Labels, Sure
+from orbitgp.likelihoods.classification import Classification, ClassLogProbs, ClassProbs, ClassTargets, Labels
 from orbitgp.likelihoods.noise import Noise
 from orbitgp.likelihoods.predictive import ScaleMixture
 
@@ -161,6 +161,7 @@ class GaussianIndicators(Classification):
     """
 
     shares_curvature = True
+    mean_decides = True  # all latent functions share their variance, so the largest mean has the largest probability
 
     def __init__(self, num_classes: int, noise: float = 0.1) -> None:
         super().__init__(num_classes, num_latents=num_classes)
@@ -190,10 +191,6 @@ class GaussianIndicators(Classification):
     @torch.no_grad()
     def predict_proba(self, mean: Latents, variance: Latents) -> ClassProbs:
         return self._posterior(mean, variance.clamp_min(0.0) + self.noise.to(mean.dtype)).exp()
-
-    def is_sure(self, mean: Latents, most: Latents) -> Sure:
-        """Always: all latent functions share their variance, and the largest mean has the largest probability."""
-        return torch.ones(len(mean), dtype=torch.bool, device=mean.device)
 
     def _posterior(self, mean: Values, variance: Values) -> ClassLogProbs:
         # log N(t_k; mean, variance) without the terms that all k share: t_k differs from other targets in coordinate k alone.

@@ -19,7 +19,7 @@ from torch import Tensor
 from torch.nn.functional import logsigmoid
 
 from orbitgp.likelihoods.base import Latents, LogProbs, Moments, Quadratic, Values, required, root_second
-from orbitgp.likelihoods.classification import Classification, ClassLogProbs, ClassProbs, ClassTargets, Labels, Sure
+from orbitgp.likelihoods.classification import Classification, ClassLogProbs, ClassProbs, ClassTargets, Labels
 from orbitgp.likelihoods.tilted import Tilted, logistic_as_probits, tilted_by_probits
 
 _SERIES_BELOW = 0.1  # |c| under which w is a series
@@ -50,6 +50,7 @@ class Bernoulli(Classification):
     """
 
     num_locals = 1
+    mean_decides = True  # E sigma(f) lies above 1/2 where the mean lies above 0
 
     def __init__(self, num_classes: int = 2) -> None:
         super().__init__(num_classes, num_latents=1)
@@ -77,10 +78,6 @@ class Bernoulli(Classification):
     def predict_proba(self, mean: Latents, variance: Latents) -> ClassProbs:
         signs = mean.new_tensor([-1.0, 1.0])
         return torch.cat([self.tilted(sign.expand_as(mean), mean, variance.clamp_min(0.0)).log_z for sign in signs], -1).exp()
-
-    def is_sure(self, mean: Latents, most: Latents) -> Sure:
-        """Always: E sigma(f) lies above 1/2 where the mean lies above 0."""
-        return torch.ones(len(mean), dtype=torch.bool, device=mean.device)
 
     def log_probs(self, f: Values) -> ClassLogProbs:
         return logsigmoid(torch.cat([-f, f], -1))

@@ -108,7 +108,7 @@ def _own_bound(trainer: Trainer, generator: torch.Generator, passes: int = 8) ->
 
     def batch(rows: Tensor) -> Batch:
         samples = model.orbit.sample(x[rows], options.num_samples, 2, options.sampler, generator)
-        return Batch(samples, y[rows], trainer.stochastic.local.at(rows))
+        return samples, y[rows], trainer.stochastic.local.at(rows)
 
     parts = torch.arange(len(x), device=x.device).split(options.batch_size)
     return sum(elbo_of_all(model, likelihood, map(batch, parts)).value for _ in range(passes)) / passes

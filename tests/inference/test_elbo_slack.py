@@ -220,7 +220,7 @@ def batches(problem: Problem, local: Tensor | None = None) -> list[Batch]:
     """In two parts, as where data are streamed."""
     model, _, _, x, y, num_samples = problem
     parts = [slice(0, 2), slice(2, len(x))]
-    return [Batch(model.orbit.shared_samples(x[p], num_samples), y[p], None if local is None else local[p]) for p in parts]
+    return [(model.orbit.shared_samples(x[p], num_samples), y[p], None if local is None else local[p]) for p in parts]
 
 
 class TestSlack:
@@ -257,7 +257,7 @@ class TestSlack:
         expected = 0.5 / 0.5 * float((rbf(x, x, 2).diagonal() - q).sum())
         many, targets = x.repeat(20, 1), y.repeat(20, 1)
         draws = [model.orbit.sample(many, 8, 4, "iid") for _ in range(30)]
-        values = torch.tensor([elbo_of_all(model, likelihood, [Batch(samples, targets, None)]).slack / 20 for samples in draws])
+        values = torch.tensor([elbo_of_all(model, likelihood, [(samples, targets, None)]).slack / 20 for samples in draws])
         assert abs(values.mean().item() - expected) < 4 * values.std().item() / math.sqrt(len(values))
 
     def test_a_likelihood_with_local_parameters(self) -> None:

@@ -28,13 +28,7 @@ from orbitgp.likelihoods import Likelihood
 from orbitgp.likelihoods.base import Locals, Targets
 from orbitgp.orbits import Samples
 
-
-class Batch(NamedTuple):
-    """Some of the data: their orbit samples, their targets and their local parameters."""
-
-    samples: Samples
-    y: Targets
-    local: Locals | None
+Batch = tuple[Samples, Targets, Locals | None]  # some of the data: orbit samples, targets and local parameters
 
 
 def elbo(

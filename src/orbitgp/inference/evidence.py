@@ -15,7 +15,7 @@ import torch
 from jaxtyping import Int
 from torch import Tensor
 
-from orbitgp.inference.elbo import Batch, Bound, elbo_of_all
+from orbitgp.inference.elbo import Bound, elbo_of_all
 from orbitgp.inference.model import InvariantGP
 from orbitgp.inference.rows import AllInputs, RowIndex, first, owned, prefetch
 from orbitgp.likelihoods import Likelihood
@@ -195,7 +195,7 @@ def measure_evidence(
     def bound(index: Tensor, local: Tensor | None) -> Bound:
         """The bound from one pass over these rows with fresh draws."""
         parts = drawn(model, x, index, *fresh)
-        batches = (Batch(samples, y[rows], None if local is None else local[rows]) for rows, samples in parts)
+        batches = ((samples, y[rows], None if local is None else local[rows]) for rows, samples in parts)
         return elbo_of_all(model, likelihood, batches, factor, scale=len(x) / len(index))
 
     with model.cached_inducing_features():

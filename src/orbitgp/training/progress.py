@@ -90,10 +90,11 @@ class Progress:
     def __str__(self) -> str:
         """A plain line."""
         seconds, fraction = float(time.time() - self.bar.start_t), self.fraction()
-        left = f"about {_clock(seconds * (1 / fraction - 1))} left" if fraction > 0.02 else ""
+        rest = tqdm.format_interval(round(seconds * (1 / fraction - 1))) if fraction > 0.02 else ""
         many = f"{self.done} of {max(len(self.seconds), self.done)} models done" if len(self.seconds) > 1 else ""
         name = f"{self.name}: " if self.name else ""
-        return name + ", ".join(filter(None, [f"{100 * fraction:.0f} %, {_clock(seconds)}", left, many, self._learned()]))
+        left, spent = rest and f"about {rest} left", tqdm.format_interval(round(seconds))
+        return name + ", ".join(filter(None, [f"{100 * fraction:.0f} %, {spent}", left, many, self._learned()]))
 
     def _learned(self) -> str:
         """The latest record of a fit in a few words."""
@@ -131,8 +132,3 @@ class _Cell(StringIO):
             else:
                 self._line.update(shown, raw=True)
         return len(text)
-
-
-def _clock(seconds: float) -> str:
-    minutes, rest = divmod(round(seconds), 60)
-    return f"{minutes:02d}:{rest:02d}"

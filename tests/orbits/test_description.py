@@ -76,7 +76,7 @@ def test_a_plausible_range_may_be_open(least: Quantity, most: Quantity, said: st
     learned = Quantity(1.0, least.unit, (least, most))
     assert learned.plausible_words == said
     assert learned.plausibly == f" ({said})"
-    assert learned.may_be_nothing is said.startswith("plausible none")
+    assert learned.plausible[0].is_nothing is said.startswith("plausible none")
 
 
 def test_lists_in_words() -> None:

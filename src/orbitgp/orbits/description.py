@@ -119,19 +119,14 @@ class Quantity:
         return not isinstance(self.value, tuple) and self.value > self.extent
 
     @property
-    def may_be_nothing(self) -> bool:
-        """Whether it is plausible that nothing happens."""
-        return self.plausible is not None and self.plausible[0].is_nothing
-
-    @property
     def plausible_words(self) -> str:
         """As in "plausible ±30° to ±42°"; nothing where that is not known, or no wider than the digits shown."""
         least, most = self.plausible or (self, self)
         if str(least) == str(most):
             return ""
         if not all(map(isfinite, most.span)):
-            return "not determined" if self.may_be_nothing else f"plausible at least {least}, not determined above"
-        return f"plausible none, or up to {most}" if self.may_be_nothing else f"plausible {least} to {most}"
+            return "not determined" if least.is_nothing else f"plausible at least {least}, not determined above"
+        return f"plausible none, or up to {most}" if least.is_nothing else f"plausible {least} to {most}"
 
     @property
     def plausibly(self) -> str:

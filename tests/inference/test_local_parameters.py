@@ -143,9 +143,9 @@ def test_estimators_take_it_and_predictions_need_it_no_more(local: LocalName, tm
 def test_shapes_and_start(shape: tuple[int, ...], dtype: torch.dtype) -> None:
     likelihood = StickBreaking(4)
     x, y = torch.rand(6, *shape, dtype=dtype), likelihood.encode(torch.tensor([0, 1, 2, 3, 0, 1]))
-    local = RecognitionNetwork(likelihood, x, y, start=2.5)(x, y)
+    local = RecognitionNetwork(likelihood, x, y)(x, y)
     assert local.dtype == torch.float64
-    torch.testing.assert_close(local.detach(), torch.full((6, 3), 2.5, dtype=torch.float64))
+    torch.testing.assert_close(local.detach(), torch.ones(6, 3, dtype=torch.float64))
 
 
 def test_a_column_without_spread_does_no_harm() -> None:

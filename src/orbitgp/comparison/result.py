@@ -9,7 +9,7 @@ from math import isfinite
 from typing import TYPE_CHECKING, Any
 
 from orbitgp.comparison.parallel import Trained, best_of
-from orbitgp.comparison.verdict import Standing, leaders, ranked, verdict
+from orbitgp.comparison.verdict import Standing, leaders, verdict
 from orbitgp.inference.evidence import Evidence
 from orbitgp.plotting.figures import ACCENT, SOFT, new_axes, pyplot_axes
 from orbitgp.report.summary import picture, table
@@ -67,9 +67,9 @@ class Comparison:
     """
 
     def __init__(self, standings: Sequence[Standing], trained: Mapping[str, Sequence[Trained]], plain: str | None) -> None:
-        self.standings = ranked(standings)
         self.trained, self.plain = trained, plain
         first, self.against = leaders(standings)
+        self.standings = [first[0], *(difference.worse for difference in self.against.values())]
         self.tied = [standing.name for standing in first]
         self.settled = len(first) == 1
         self.models = {standing.name: best_of(trained[standing.name]).model for standing in self.standings}

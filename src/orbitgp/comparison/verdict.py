@@ -82,14 +82,9 @@ class Difference:
         return " and ".join(said) + (f"; to tell would take {listed(needed)}" if needed else "")
 
 
-def ranked(standings: Sequence[Standing]) -> list[Standing]:
-    """From the best to the worst, by value."""
-    return sorted(standings, key=lambda standing: -standing.value)
-
-
 def leaders(standings: Sequence[Standing]) -> tuple[list[Standing], dict[str, Difference]]:
     """The best orbit with those that cannot be told from it, in order, and its difference to each of the others by name."""
-    best, *others = ranked(standings)
+    best, *others = sorted(standings, key=lambda standing: -standing.value)
     against = {other.name: Difference(best, other) for other in others}
     return [best, *(other for other in others if not against[other.name].certain)], against
 

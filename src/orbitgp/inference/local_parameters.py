@@ -79,19 +79,13 @@ class RecognitionNetwork(nn.Module):
     """(x, y) -> local parameters: two layers of 64 units, behind two convolutions if the inputs are images.
 
     Inputs are standardised with the mean and spread of the data given here. The last layer starts at zero weights, so that all
-    data start with the same local parameters, ``start``.
+    data start with the same local parameters, one.
     """
 
     shift: Tensor
     spread: Tensor
 
-    def __init__(
-        self,
-        likelihood: Likelihood,
-        x: Float[Tensor, "rows *features"],
-        y: Targets,
-        start: float = 1.0,
-    ) -> None:
+    def __init__(self, likelihood: Likelihood, x: Float[Tensor, "rows *features"], y: Targets) -> None:
         super().__init__()
         images = x.ndim in (3, 4)
         # Pixels share one scale; columns of a table need not.
@@ -108,7 +102,7 @@ class RecognitionNetwork(nn.Module):
         self.body = nn.Sequential(nn.Linear(width + y[0].numel(), 64), nn.ReLU(), nn.Linear(64, 64), nn.ReLU())
         self.last = nn.Linear(64, likelihood.num_locals)
         nn.init.zeros_(self.last.weight)
-        nn.init.constant_(self.last.bias, start)
+        nn.init.ones_(self.last.bias)
         self.to(device=x.device, dtype=x.dtype)
 
     def forward(self, x: Float[Tensor, "rows *features"], y: Targets) -> Float[Tensor, "rows params"]:

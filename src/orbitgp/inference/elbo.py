@@ -28,7 +28,7 @@ from orbitgp.likelihoods import Likelihood
 from orbitgp.likelihoods.base import Locals, Targets
 from orbitgp.orbits import Samples
 
-Batch = tuple[Samples, Targets, Locals | None]  # some of the data: orbit samples, targets and local parameters
+Batch = tuple[Samples, Tensor, Tensor | None]  # orbit samples, targets and local parameters of some of the data
 
 
 def elbo(

@@ -28,15 +28,15 @@ from orbitgp.training.progress import Progress
 
 def test_workers_are_counted_in_models(capsys: pytest.CaptureFixture[str]) -> None:
     """Their records come all at once when a model is done."""
-    jobs = [Job("rotation", Identity(), seed, InvariantGPClassifier) for seed in (0, 1)]
-    with Progress([1.0] * 3, lines=True) as bar:
-        watch = OneBar(bar)
+    jobs = [Job(name, Identity(), 0, InvariantGPClassifier) for name in ("rotation", "none")]
+    with Progress([6.0, 3.0, 1.0], lines=True) as bar:
+        watch = OneBar(bar, ["affine", "rotation", "none"])
         for job in jobs:
             watch(job, {"step": 20, "bound": 1.0, "orbit": {}})
             watch(job, None)
     first, second = capsys.readouterr().err.splitlines()
-    assert re.fullmatch("rotation, seed 0: 33 %, 00:00, about 00:00 left, 1 of 3 models done", first)
-    assert re.fullmatch("rotation, seed 1: 67 %, 00:00, about 00:00 left, 2 of 3 models done", second)
+    assert re.fullmatch("rotation, seed 0: 30 %, 00:00, about 00:00 left, 1 of 3 models done", first)
+    assert re.fullmatch("none, seed 0: 40 %, 00:00, about 00:00 left, 2 of 3 models done", second)
 
 
 def test_a_model_of_this_process_tells_how_far_it_is() -> None:
@@ -49,7 +49,7 @@ def test_a_model_of_this_process_tells_how_far_it_is() -> None:
             super().__call__(job, record)
             seen.append(bar.fraction())
 
-    train(Job("none", Identity(), 0, InvariantGPRegressor), x, x.sum(1), Watching(bar))
+    train(Job("none", Identity(), 0, InvariantGPRegressor), x, x.sum(1), Watching(bar, ["none"]))
     assert seen == sorted(seen)
     assert 0 < seen[0] < seen[-1] < 0.5
 

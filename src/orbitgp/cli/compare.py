@@ -91,11 +91,11 @@ def train_and_rank(run: Run, jobs: int | None) -> tuple[Comparison, dict[str, An
     run.say(f"{data.name}: {', '.join(config['orbits'])}; {planned}")
     starts = {name: start.describe() for name, start in named.items()}
     units = {name: quantity.unit for start in starts.values() for name, quantity in start.quantities.items()}
-    in_order = sorted(named.values(), key=lambda orbit: isinstance(orbit, Identity))  # as they are trained
-    models = [estimator_for(config, orbit, max_seconds=common["max_seconds"]) for orbit in in_order]
+    in_order = sorted(named, key=lambda name: isinstance(named[name], Identity))  # as they are trained
+    models = [estimator_for(config, named[name], max_seconds=common["max_seconds"]) for name in in_order]
     planned_seconds = tell_estimate(run.say, data, models, workers)
     with Progress(planned_seconds, units, lines=True, show=not run.quiet) as bar:
-        ranking = comparison.compare(orbits=named, watch=OneBar(bar), **common)
+        ranking = comparison.compare(orbits=named, watch=OneBar(bar, in_order), **common)
     model, config["orbit"] = ranking.models[ranking.best], ranking.best
     behind = None if ranking.plain is None else ranking.against.get(ranking.plain)
     plain = None if behind is None else model.evidence_.value - behind.nats

@@ -87,7 +87,7 @@ def compare(
     planned = [job.kind(job.orbit, **settings).plan(X, y).seconds or 0.0 for job in jobs.values() if verbose]
     units = {name: quantity.unit for orbit in named.values() for name, quantity in orbit.describe().quantities.items()}
     with Progress(planned, units, show=verbose) as bar:
-        train = partial(train_all, X=X, y=y, n_jobs=n_jobs, watch=OneBar(bar) if verbose else watch, keep=keep)
+        train = partial(train_all, X=X, y=y, n_jobs=n_jobs, watch=OneBar(bar, list(jobs)) if verbose else watch, keep=keep)
         if asked["ard"] == "auto" and ard_for(asked, torch.empty(0, *shape)):  # the model without an orbit decides for all
             (decides,) = train([plain or Job("none", Identity(), random_state, kind, settings)])
             jobs = {name: replace(job, settings={**settings, "ard": decides.model.ard_}) for name, job in jobs.items()}
@@ -97,10 +97,13 @@ def compare(
 
 
 class OneBar:
-    """Tells the progress of all models of a comparison, in one bar: an argument of :func:`compare`."""
+    """Tells the progress of all models of a comparison, in one bar: an argument of :func:`compare`.
 
-    def __init__(self, bar: Progress) -> None:
-        self.bar = bar
+    ``names`` are the orbits in the order of the seconds of the bar. Workers may end in another.
+    """
+
+    def __init__(self, bar: Progress, names: Sequence[str]) -> None:
+        self.bar, self.names = bar, list(names)
 
     def begin(self, job: Job, engine: Engine) -> None:
         """A job begins, in this process."""
@@ -109,6 +112,10 @@ class OneBar:
     def __call__(self, job: Job, record: Mapping[str, Any] | None) -> None:
         """A record of a job, or None when it is done. Records of a worker come all at once when it is."""
         if record is None:
+            if job.name in self.names[(done := self.bar.done) :]:
+                place = self.names.index(job.name, done)
+                self.names.insert(done, self.names.pop(place))
+                self.bar.seconds.insert(done, self.bar.seconds.pop(place))
             self.bar.end(_in_words(job))
         else:
             self.bar.record(dict(record))

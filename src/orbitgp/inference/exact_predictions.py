@@ -126,10 +126,3 @@ class ExactPredictions(nn.Module):
     def forget_posterior(self) -> None:
         """Give back the memory of what was inverted; the next prediction inverts it again."""
         self._inverted.clear()
-
-    @torch.no_grad()
-    def probe(self) -> tuple[Float[Tensor, "few latents"], Float[Tensor, "few latents"]]:
-        """Numbers that tell one orbit, kernel or feature map from another, computed from four rows, without the posterior."""
-        seen, means = self.seen_and_means(self.x[:4])
-        gram = streamed.gram(self.vectors, seen).double()
-        return means + gram @ self.weights[:4], gram.diagonal()[:, None].expand(-1, self.num_latents)

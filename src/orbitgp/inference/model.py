@@ -28,7 +28,7 @@ from orbitgp.inference.moments import WhitenedMeans, estimate, learned_factor, p
 from orbitgp.inference.orbit_gram import gram
 from orbitgp.inference.prior import MeanName, Means, PriorMean
 from orbitgp.inference.rows import AllInputs
-from orbitgp.kernels.cholesky import Factor, cholesky
+from orbitgp.kernels.cholesky import cholesky
 from orbitgp.kernels.covariance import covariance
 from orbitgp.kernels.feature_maps import embeds_means
 from orbitgp.likelihoods.base import Moments
@@ -97,11 +97,7 @@ class InvariantGP(nn.Module):
 
     def factor(self) -> Float[Tensor, "inducing inducing"]:
         """L with L L^T = Kuu + jitter I, in float64."""
-        return self.factor_and_jitter().lower
-
-    def factor_and_jitter(self) -> Factor:
-        """The same, and what had to be added to the jitter, as a share of the diagonal."""
-        return cholesky(self.inducing_covariance())
+        return cholesky(self.inducing_covariance()).lower
 
     def inducing_covariance(self, features: Features | None = None) -> Float[Tensor, "inducing inducing"]:
         """Kuu + jitter I, in float64; give the features of the inducing sets where they are known."""

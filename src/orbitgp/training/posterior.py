@@ -21,6 +21,7 @@ from orbitgp.inference.local_parameters import LocalParameters, Setting
 from orbitgp.inference.moments import WhitenedMeans
 from orbitgp.inference.natural_gradient import Statistics, set_posterior, statistics, total
 from orbitgp.inference.rows import Minibatches, RowIndex
+from orbitgp.kernels.cholesky import cholesky
 from orbitgp.machine import in_smaller_chunks
 from orbitgp.planning.options import TrainerSettings
 
@@ -126,7 +127,7 @@ def fit_jitter(setting: Setting, share: float, failed: float = 0.0) -> tuple[Fac
         wanted = share / float(likelihood.quadratic(y, None).lam.max())
         if failed < wanted < model.jitter:
             model.jitter = wanted
-    factor, added = model.factor_and_jitter()
+    factor, added = cholesky(model.inducing_covariance())
     if added:
         failed = model.jitter
         model.jitter += added * float(factor.square().sum(1).mean())  # of the diagonal of Kuu

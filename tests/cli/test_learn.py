@@ -247,9 +247,17 @@ def test_a_limit_of_time_is_that_of_the_command(
         return plain(self.set_params(max_seconds=None), *data, **options)
 
     monkeypatch.setattr("orbitgp.cli.learn.time", SimpleNamespace(perf_counter=lambda: now[0]))
+    planned: list[float] = []
+
+    def tell_estimate(_say: Any, _data: Any, models: list[InvariantGPClassifier]) -> list[float]:
+        planned.extend(model.max_seconds or 0.0 for model in models)
+        return planned
+
+    monkeypatch.setattr("orbitgp.cli.learn.tell_estimate", tell_estimate)
     monkeypatch.setattr(InvariantGPClassifier, "fit", fit)
     result = call("learn", some / "few.npz", "--orbit", "rotation", "--max-seconds", 100, *QUICK, "--out", "run")
     assert result.exit_code == 0, result.stderr
+    assert planned == [70.0, 20.0]
     assert seen == pytest.approx(limits)
     found = json.loads(Path("run/result.json").read_text())
     assert (found["evidence_without_invariance"] is None) == (len(limits) == 1)

@@ -62,15 +62,15 @@ def _train(run: Run, begun: float) -> None:
     start = orbit.describe()
     units = {name: quantity.unit for name, quantity in start.quantities.items()}
     wants_plain = bool(config["asked"].get("baseline")) and not isinstance(orbit, Identity)
-    models = [estimator_for(config, one) for one in (orbit, None)[: 1 + wants_plain]]
+    limit = config["settings"]["max_seconds"]  # of the command: a tenth is for the report
+    shares = {orbit: 0.7, None: 0.2} if wants_plain else {orbit: 0.9}
+    models = [estimator_for(config, one, max_seconds=limit and share * limit) for one, share in shares.items()]
     seconds = tell_estimate(run.say, data, models)
     if models[0].ard == "auto":  # one fit after the other
         seconds = [seconds[0] / 2, seconds[0] / 2, *(one / 2 for one in seconds[1:])]
     with Progress(seconds, units, lines=True, show=not run.quiet) as bar, warnings.catch_warnings():
         warnings.filterwarnings("ignore", message="fit was stopped")
-        limit = config["settings"]["max_seconds"]  # of the command: a tenth is for data and report, two for the other model
-        share = 0.7 if wants_plain else 0.9
-        model, rows = estimator_for(config, orbit, max_seconds=limit and share * limit), (own_rows(data.x), own_rows(data.y))
+        model, rows = models[0], (own_rows(data.x), own_rows(data.y))
         tell = teller(bar, config["orbit"], begun)  # data and estimate, too, take time
         model.fit(*rows, callback=tell, checkpoint=run.checkpoint, checkpoint_every=30.0, resume=True)
         left = limit and broadcast(0.9 * limit - (time.perf_counter() - begun))

@@ -76,13 +76,13 @@ def test_kept_values_start_at_one_and_are_the_best_for_the_moments_of_their_last
     kept = LocalParameters("kept", Setting(model, likelihood, x, y), seed=0)
     rows, moments = torch.tensor([3, 1]), gaussian_moments(torch.tensor([[2.0], [-3.0]]).double(), torch.ones(2, 1).double())
     best = likelihood.local(y[rows], moments)
-    assert kept.follows_posterior
+    assert kept.values is not None
     assert torch.equal(kept.refit(rows, moments), best)
     assert torch.equal(kept.at(torch.arange(5)), torch.ones(5, 1).double().index_copy(0, rows, best))
     without = LocalParameters("kept", Setting(model, Gaussian(), x, y), seed=0)
     assert without.at(rows) is None
     assert without.refit(rows, moments) is None
-    assert not without.follows_posterior
+    assert without.values is None
 
 
 def test_the_network_starts_from_the_seed_and_leaves_the_global_generator_alone() -> None:

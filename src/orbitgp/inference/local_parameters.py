@@ -38,10 +38,7 @@ class Setting(NamedTuple):
 
 
 class LocalParameters(nn.Module):
-    """The local parameters of all data, from the source of this name; None where the likelihood has none.
-
-    ``follows_posterior``: whether :meth:`refit` depends on q(u), so that the two are found in turns.
-    """
+    """The local parameters of all data, from the source of this name; None where the likelihood has none."""
 
     values: Tensor | None
 
@@ -50,8 +47,8 @@ class LocalParameters(nn.Module):
         if name not in get_args(LocalName):
             raise ValueError(f"local must be one of {', '.join(get_args(LocalName))}, got {name!r}.")
         self.setting, size, x = setting, setting.likelihood.num_locals, setting.x
-        self.follows_posterior = size > 0 and name == "kept"
-        values = torch.ones(len(x), size, dtype=torch.float64, device=x.device) if self.follows_posterior else None
+        is_kept = size > 0 and name == "kept"
+        values = torch.ones(len(x), size, dtype=torch.float64, device=x.device) if is_kept else None
         self.register_buffer("values", values)
         self.network: RecognitionNetwork | None = None
         if size and name == "network":

@@ -10,6 +10,7 @@ from sklearn.utils.estimator_checks import parametrize_with_checks
 from orbitgp import InvariantGPClassifier, InvariantGPRegressor
 from orbitgp.estimators import evidence
 from orbitgp.orbits import GaussianNoise
+from orbitgp.training import stochastic_steps
 from tests.estimators.quick import QUICK
 
 # Weights divide the noise, which is no repetition of rows.
@@ -23,6 +24,9 @@ NO_COPIES = {f"check_sample_weight_equivalence_on_{kind}_data": "weights are not
     expected_failed_checks=lambda estimator: NO_COPIES if isinstance(estimator, InvariantGPRegressor) else {},
 )
 def test_scikit_learn_checks(estimator: Any, check: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    for name in ("EVIDENCE_SAMPLES", "LEAST_DRAWS"):  # which takes longer than two steps, and which no check looks at
+    # What comes after the steps takes longer than two of them, and no check looks at it.
+    for name in ("EVIDENCE_SAMPLES", "LEAST_DRAWS"):
         monkeypatch.setattr(evidence, name, QUICK["num_samples"])
+    for module in (evidence, stochastic_steps):
+        monkeypatch.setattr(module, "MOST_PASSES", 2)
     check(estimator)

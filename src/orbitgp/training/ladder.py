@@ -71,7 +71,7 @@ class Ladder(Run):
         self.rung = self.rungs[0]
         self.draw_shift = 0.0  # nats that fresh draws add to the evidence on the present rung
         self.draw_error = 0.0  # nats; two of them around the shift hold it in 95 %
-        self.draw_gain = 0.0  # nats that the last doubling of draws gained, where it was the last that may be
+        self.draw_gain = 0.0  # nats that the last doubling of draws gained or fresh ones took away, if it was the last
         self.condition_seconds = 0.0  # that the posterior of the rows learned from took
         self._begin = self.learned.get()
         self.start_records(self.model.kernel, self.model.orbit, self.likelihood)
@@ -156,7 +156,7 @@ class Ladder(Run):
                 break
             reached = survivors[0].fresh if sees_all else -math.inf
         else:
-            self.draw_gain = gain if math.isfinite(gain) else 0.0
+            self.draw_gain = max(gain if math.isfinite(gain) else 0.0, -self.draw_shift)
         if self.several and self.learned.is_reach.any() and self.learned.is_shape.any():  # the evidence is rough
             found, survivors = survivors[0], self._beside_neighbours(survivors[:1], sees_all, at_end=True)
             self.draw_gain += survivors[0].fresh - found.fresh

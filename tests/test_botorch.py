@@ -11,11 +11,12 @@ from botorch.fit import fit_gpytorch_mll
 from botorch.models.transforms import Normalize
 from botorch.optim import optimize_acqf
 from botorch.sampling import SobolQMCNormalSampler
+from botorch.utils.datasets import SupervisedDataset
 from gpytorch.kernels import MaternKernel, RBFKernel, ScaleKernel
 from gpytorch.mlls import ExactMarginalLogLikelihood
 
 from orbitgp.botorch import InvariantGPModel
-from orbitgp.orbits import Shuffle
+from orbitgp.orbits import FiniteOrbit, Shuffle
 
 pytestmark = pytest.mark.usefixtures("double")
 
@@ -130,3 +131,13 @@ def test_known_noise_several_outcomes_and_drawn_orbits(data: Data) -> None:
 def test_batches_of_training_data_are_refused(data: Data) -> None:
     with pytest.raises(ValueError, match="without batches, got"):
         InvariantGPModel(data[0][None], data[1][None])
+
+
+def test_ax_makes_the_model_from_its_data_and_options(data: Data) -> None:
+    """Ax asks a class for its arguments, given a data set and the options of the model, and calls it with these."""
+    x, y = data
+    given = SupervisedDataset(x, y, feature_names=list("abc"), outcome_names=["y"])
+    arguments = InvariantGPModel.construct_inputs(training_data=given, orbit="swap(0, 1)")
+    made = InvariantGPModel(**arguments)
+    assert isinstance(made.regressor.orbit_, FiniteOrbit)
+    torch.testing.assert_close(made.posterior(x).mean, InvariantGPModel(x, y, "swap(0, 1)").posterior(x).mean)

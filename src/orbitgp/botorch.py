@@ -112,6 +112,11 @@ class InvariantGPModel(SingleTaskGP):
         self.regressor = regressor
         self.eval()
 
+    @classmethod
+    def construct_inputs(cls, training_data: Any, orbit: Orbit | str | None = None, **settings: Any) -> dict[str, Any]:
+        """What Ax makes this model from: its data, and the orbit among the options of the model."""
+        return {**super().construct_inputs(training_data), "orbit": orbit, **settings}
+
 
 def _likelihood(learned: Any, known: Tensor | None, batch: torch.Size) -> Likelihood:
     """The noise that was learned, on top of what is known of it, as a likelihood of GPyTorch."""

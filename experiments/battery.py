@@ -193,7 +193,7 @@ class Reference:
         model = fitted.model_
         assert isinstance(model, ExactGP), "the battery is for data that are few enough for exact inference."
         found = deepcopy(fitted.likelihood_)
-        return cls(model, found, fitted._problem(model.x, np.asarray(y)).y)
+        return cls(model, found, fitted._problem(model.x, np.asarray(y), None).y)
 
     def condition(self) -> float:
         """The evidence as it is."""

@@ -23,7 +23,7 @@ class Progress:
     """A bar around fits, in the order of ``seconds``, which are what each of them is planned to take.
 
     ``units`` of learned quantities, by name. ``lines``: whether to print plain lines where there is neither a terminal nor a
-    notebook, with seconds of ``every`` between them. Fits that no engine is known of, as those of workers, count when done.
+    notebook, with seconds of ``every`` between them. Fits of workers, whose engine nobody here knows, count as planned.
     """
 
     def __init__(
@@ -42,7 +42,7 @@ class Progress:
         self.name = ""
         self.latest: Record | None = None
         self.engine: Engine | None = None
-        self.told = time.monotonic()
+        self.told = self.idle = time.monotonic()
         self.bar = tqdm(
             total=1.0,
             bar_format="{desc}{percentage:.0f} %|{bar:16}| {elapsed}{postfix}",
@@ -78,13 +78,17 @@ class Progress:
     def end(self, name: str = "") -> None:
         """A fit is done."""
         self.engine, self.name, self.latest, self.done = None, name, None, self.done + 1
+        self.idle = time.monotonic()
         if self.lines and not self.bar.disable and self.done < len(self.seconds):
             self._print()
 
     def fraction(self) -> float:
         """How much of all the work is done."""
         seconds = [*self.seconds, *[max(self.seconds)] * (self.done + (self.engine is not None) - len(self.seconds))]
-        now = 0.0 if self.engine is None else self.engine.progress() * seconds[self.done]
+        if self.engine is not None:
+            now = self.engine.progress() * seconds[self.done]
+        else:  # of the fit of a worker the plan alone tells
+            now = min(time.monotonic() - self.idle, 0.9 * sum(seconds[self.done : self.done + 1]))
         return (sum(seconds[: self.done]) + now) / (sum(seconds) or 1.0)
 
     def __str__(self) -> str:

@@ -153,7 +153,7 @@ def plan(options: argparse.Namespace) -> list[Few]:
 
 
 EXPERIMENT = harness.Experiment(
-    "few-photographs",
+    "few_photographs",
     __doc__,
     plan,
     table,

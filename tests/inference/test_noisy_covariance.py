@@ -86,3 +86,18 @@ def test_more_classes_take_no_more_operations() -> None:
 def test_functions_with_about_as_many_rows_are_updated_together() -> None:
     assert [len(update.functions) for update in NoisyCovariance(gram(), smaller_in(9, 12, 10, 11)).updates] == [4]
     assert [len(update.functions) for update in NoisyCovariance(gram(), smaller_in(5, 0, 12, 7)).updates] == [2, 1]
+
+
+def test_memory_says_which_functions_are_updated_together_and_whether_they_take_the_inverse(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def made(numbers: int, noise: torch.Tensor) -> NoisyCovariance:
+        monkeypatch.setattr("orbitgp.inference.noisy_covariance.chunk_elements", lambda _: 16 * numbers)
+        return NoisyCovariance(gram(), noise)
+
+    noise = smaller_in(10, 10, 10, 10)
+    assert [len(update.functions) for update in made(20 * N, noise).updates] == [2, 2]
+    assert [len(update.functions) for update in made(20 * N - 1, noise).updates] == [1, 1, 1, 1]
+    assert [len(made(numbers, noise).inverses) for numbers in (N * N, N * N - 1)] == [1, 0]
+    assert not made(N * N, NOISES["one for all"]()).inverses
+    assert len(NoisyCovariance(gram(), NOISES["all different"](), invert=True).inverses) == L

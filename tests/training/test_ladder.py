@@ -192,6 +192,20 @@ def test_what_the_last_doubling_gained_is_not_yet_certain() -> None:
     assert climber.draw_error >= 0.5 * (after.fresh - before.fresh)
 
 
+def test_what_fresh_draws_take_away_at_the_end_is_not_certain_either() -> None:
+    """Noise on iris feeds on 16 draws: half of what other draws take away is an error, whatever their own spread."""
+    data = load_iris()
+    x = torch.from_numpy((data.data - data.data.mean(0)) / data.data.std(0))[::5]
+    likelihood = GaussianIndicators(3)
+    y = likelihood.encode(torch.from_numpy(data.target)[::5])
+    climber = make(Drawn(0.3).double(), x, y, likelihood, draws=16, several=False)
+    climber.run()
+    taken = climber.optima[-1].value - climber.optima[-1].fresh
+    assert taken > 3.0
+    assert climber.draw_gain == taken
+    assert climber.draw_error >= 0.5 * taken
+
+
 @pytest.mark.slow
 def test_an_orbit_does_not_feed_on_the_draws_that_it_learns_from() -> None:
     """Noise on iris. The infinite orbit's evidence is a closed form: there, what was learned is not behind no orbit at all."""

@@ -16,6 +16,12 @@ from PIL import Image
 from tests.cli.calling import call
 
 
+@pytest.fixture(autouse=True)
+def no_workers(monkeypatch: pytest.MonkeyPatch) -> None:
+    """They import torch for seconds, which counts as time of the models that are to be done within --max-seconds."""
+    monkeypatch.setattr("joblib.effective_n_jobs", lambda n_jobs: 1)
+
+
 def pictures(folder: Path, side: int) -> None:
     """Bright bars at a random height on the left or on the right, which are the classes: mirrors swap them, and top and bottom
     do not."""

@@ -24,7 +24,7 @@ test: $(STAMP)  ## all tests, on two processes
 test-fast: $(STAMP)  ## the tests without the slow ones, and without checks of shapes, in a minute or so
 	JAXTYPING_DISABLE=1 OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2 --dist worksteal -m "not slow"
 
-coverage: $(STAMP)  ## all tests, and the lines that none of them runs: a third longer
+coverage: $(STAMP)  ## all tests, and the lines that none of them runs, which must be few: a third longer
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2 --dist worksteal --cov --cov-report=term-missing:skip-covered
 
 fuzz: $(STAMP)  ## random problems, hostile files, faults and kills, on all cores

@@ -42,7 +42,7 @@ class Orbit(Portable):
     torch.Size([5, 2, 8, 8, 8])
     """
 
-    num_draws: int = 0
+    num_draws: int = 0  # or one for each range
     reach: ClassVar[tuple[str, ...]] = ()  # names of the parameters that set how far the orbit goes; at zero it does nothing
     bounded: ClassVar[tuple[str, ...]] = ()  # names of parameters from 0 to 1, reflected at both ends, such as weights
     in_units_of_inputs: ClassVar[bool] = False  # whether parameters are, as the scale of a noise is
@@ -53,7 +53,7 @@ class Orbit(Portable):
 
     def draws_for(self, features: torch.Size) -> int:
         """Base draws per sample for inputs of this shape. Override it where the number depends on the shape."""
-        return self.num_draws
+        return self.num_draws or len(self.named_ranges())
 
     def check(self, features: torch.Size) -> None:
         """Raise ValueError, in one sentence, if inputs of this shape cannot be transformed."""

@@ -85,8 +85,6 @@ class Brightness(Orbit):
       brightness  ±0.20
     """
 
-    num_draws = 1
-
     def __init__(self, brightness: Given = 0.1, learn: bool = True) -> None:
         super().__init__()
         self.brightness = Range(brightness, NUMBER, "brightness", learn)
@@ -105,8 +103,6 @@ class Contrast(Orbit):
         Contrast
           contrast  ×0.77 … ×1.30
     """
-
-    num_draws = 1
 
     def __init__(self, contrast: Given = 1.2, pivot: Number | Literal["mean"] = "mean", learn: bool = True) -> None:
         super().__init__()
@@ -131,8 +127,6 @@ class Gain(SignalOrbit):
           gain  ×0.77 … ×1.30
     """
 
-    num_draws = 1
-
     def __init__(self, gain: Given = 1.1, learn: bool = True) -> None:
         super().__init__()
         self.gain = Range(gain, FACTOR, "gain", learn)
@@ -148,8 +142,6 @@ class Offset(SignalOrbit):
     Offset
       offset  ±0.50
     """
-
-    num_draws = 1
 
     def __init__(self, offset: Given = 0.1, learn: bool = True) -> None:
         super().__init__()
@@ -209,8 +201,6 @@ class Smoothing(SignalOrbit):
         Smoothing
           width  1.0 samples
     """
-
-    num_draws = 1
 
     def __init__(self, width: Given | None = None, learn: bool = True, interval: Number = 1.0, unit: str = SAMPLES) -> None:
         super().__init__(interval, unit)

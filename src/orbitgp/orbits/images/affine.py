@@ -76,7 +76,6 @@ class _AffineWarp(Warp):
         self.ranges = nn.ModuleDict(
             {name: Range(value, _UNITS[name], name, learn=name not in frozen) for name, value in kept.items()}
         )
-        self.num_draws = len(kept)
 
     def points(self, p: Points, u: WarpDraws) -> Points:
         v = dict(zip(self.ranges, drawn(self.named_ranges().values(), u), strict=True))

@@ -48,8 +48,6 @@ class Saturation(ColourOrbit):
     leaves a linear function of the pixels nearly as it is. So where k_g is nearly linear, there is nothing to gain.
     """
 
-    num_draws = 1
-
     def __init__(self, saturation: Given = 1.3, learn: bool = True) -> None:
         super().__init__()
         self.saturation = Range(saturation, FACTOR, "saturation", learn)
@@ -69,8 +67,6 @@ class Hue(ColourOrbit):
         Hue
           hue  ±10.0°
     """
-
-    num_draws = 1
 
     def __init__(self, hue: Given = 10.0, learn: bool = True) -> None:
         super().__init__()
@@ -97,8 +93,6 @@ class Gamma(ImageOrbit):
           gamma  ×0.83 … ×1.20
     """
 
-    num_draws = 1
-
     def __init__(self, gamma: Given = 1.2, white: Number = 1.0, learn: bool = True) -> None:
         super().__init__()
         self.white = _checked(white)
@@ -120,8 +114,6 @@ class Blur(ImageOrbit):
         Blur
           width  0.50 px
     """
-
-    num_draws = 1
 
     def __init__(self, width: Given = 1.0, learn: bool = True) -> None:
         super().__init__()
@@ -158,8 +150,6 @@ class Stain(ColourOrbit):
         white: the value of white pixels, 1 or 255.
         frozen: which of ``"haematoxylin"`` and ``"eosin"`` are not learned.
     """
-
-    num_draws = 2
 
     def __init__(
         self, haematoxylin: Given = 1.2, eosin: Given = 1.2, white: Number = 1.0, frozen: Collection[str] = ()

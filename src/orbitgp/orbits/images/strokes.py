@@ -26,8 +26,6 @@ class Thickness(ImageOrbit):
           thickness  ±0.20 px
     """
 
-    num_draws = 1
-
     def __init__(self, thickness: Given = 0.3, learn: bool = True) -> None:
         super().__init__()
         self.thickness = Range(thickness, LENGTH, "thickness", learn)

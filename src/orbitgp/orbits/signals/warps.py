@@ -132,8 +132,6 @@ class TimeShift(SignalWarp):
         interval, unit: the distance between samples, for lengths in other units than samples.
     """
 
-    num_draws = 1
-
     def __init__(
         self,
         shift: Given | None = None,
@@ -159,8 +157,6 @@ class TimeScale(SignalWarp):
         TimeScale
           stretch  ×0.91 … ×1.10
     """
-
-    num_draws = 1
 
     def __init__(
         self,

@@ -21,11 +21,6 @@ from orbitgp.cli.models import OF_IMAGES, OF_SIGNALS
 if TYPE_CHECKING:
     from orbitgp.datasets.files import ReadOptions
 
-DATA_NAMES = {
-    "digits": "1,797 digits of 8x8 pixels, embedded",
-    "mnist": "70,000 digits of 28x28 pixels",
-    "fashion-mnist": "70,000 pieces of clothing, 28x28 pixels",
-}
 # Here, and not from orbitgp.orbits.parse: help must not wait for torch. A test holds the two together.
 ORBIT_NAMES = (
     *("none", "rotation", "affine", "translation", "scale", "shear", "deformation", "thickness", "brightness"),
@@ -40,7 +35,7 @@ ORBIT_HELP = (
 )
 _DATA_HELP = (
     "A file (.npz with x and y, .npy with its targets, .csv, .xlsx or .parquet with a target column), a folder of images "
-    f"in class folders, or a name: {', '.join(DATA_NAMES)}."
+    "in class folders, or a name: digits, mnist, fashion-mnist."
 )
 _READ_HELP = "How pandas reads a table: sep=';', decimal=',', encoding=latin-1, …; again for more."
 _MAP_HELP = (

@@ -10,6 +10,7 @@ import pytest
 import torch
 from gpytorch.kernels import RBFKernel
 
+from orbitgp.inference.exact import ExactGP
 from orbitgp.likelihoods import Gaussian
 from orbitgp.orbits import Identity
 from orbitgp.planning.rungs import Rung
@@ -23,7 +24,8 @@ RUNG = Rung(10, None)
 
 def made(**settings: object) -> Run:
     hooks = {name: settings.pop(name) for name in ("after_step", "callback") if name in settings}
-    run = Run(**settings)
+    x = torch.zeros(10, 1, dtype=torch.float64)
+    run = Run(ExactGP(RBFKernel(), Identity(), x), Gaussian(), x, x, **settings)
     vars(run).update(hooks)
     run.start_records(RBFKernel(), Identity(), Gaussian())
     return run

@@ -41,6 +41,7 @@ from orbitgp.training.records import Callback, Record, make_record
 _SEARCH_SHARE = 0.5  # of a limit of time, for rungs on which several candidates climb
 
 
+@dataclass
 class Engine:
     """A run that learns from where its model is, with its clock, its history, and the state from which it continues.
 
@@ -53,15 +54,15 @@ class Engine:
     likelihood: Likelihood
     x: AllInputs
     y: Targets
-    options: TrainerSettings
-    history: list[Record]
-    callback: Callback | None = None
-    after_step: Callable[[Any], None] | None = None
-    planned: float
-    max_steps: int | None
-    learn_rows: int | None
+    options: TrainerSettings = field(default_factory=TrainerSettings)
+    history: list[Record] = field(default_factory=list, init=False)
+    callback: Callback | None = field(default=None, init=False)
+    after_step: Callable[[Any], None] | None = field(default=None, init=False)
+    planned: float = field(default=0.0, init=False)
+    max_steps: int | None = field(default=None, init=False)
+    learn_rows: int | None = field(default=None, init=False)
     steps = 0
-    seconds: float = 0.0
+    seconds: float = field(default=0.0, init=False)
     converged = False
     stopped = False
     _open = False
@@ -125,7 +126,6 @@ class Run(Engine):
         """Before the first climb."""
         self._described = kernel, orbit, likelihood
         self.optima: list[Optimum] = []  # of all climbs so far
-        self.history: list[Record] = []
         self._nominal = 0.0
         self._late_after: int | None = None  # climbs after which candidates had taken their share of the time
         self._done = 0  # climbs that this run has come to, or the one that it continues
@@ -201,7 +201,6 @@ class Run(Engine):
             self.after_step(self)
 
     def summary(self) -> str:
-        """What happened, in words."""
         name = "evidence" if isinstance(self.model, ExactGP) else "bound"
         some = f", learned from {self.learn_rows:,} of {len(self.x):,} rows" if self.learn_rows < len(self.x) else ""
         draws = "" if self.model.num_samples is None else f" with {self.model.num_samples} draws of the orbit"

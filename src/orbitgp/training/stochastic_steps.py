@@ -26,11 +26,9 @@ from orbitgp.inference import processes
 from orbitgp.inference.elbo import elbo
 from orbitgp.inference.local_parameters import LocalParameters, Setting
 from orbitgp.inference.model import InvariantGP
-from orbitgp.inference.rows import AllInputs, Minibatches, first, owned, prefetch, spread
-from orbitgp.likelihoods import Classification, Likelihood
-from orbitgp.likelihoods.base import Targets
+from orbitgp.inference.rows import Minibatches, first, owned, prefetch, spread
+from orbitgp.likelihoods import Classification
 from orbitgp.orbits import Orbit, Pairing
-from orbitgp.planning.options import TrainerSettings
 from orbitgp.planning.sparse import MOST_PASSES, pass_seconds, step_seconds
 from orbitgp.planning.time_limit import TimeLeft
 from orbitgp.training.objective import log_prior
@@ -47,10 +45,6 @@ class StochasticSteps(Engine):
     """One run of stochastic steps from where the model is: :meth:`run`, or :meth:`step` by hand, then :meth:`polish`."""
 
     model: InvariantGP
-    likelihood: Likelihood
-    x: AllInputs
-    y: Targets
-    options: TrainerSettings
 
     def __post_init__(self) -> None:
         options = self.options
@@ -69,10 +63,8 @@ class StochasticSteps(Engine):
         self.pace = 1.0  # measured over nominal seconds of a step
         self.hold = 0.5  # the share of the budget for which rates hold; then they fall for as long again
         self.bounds: list[Tensor] = []
-        self.history: list[Record] = []
 
     def summary(self) -> str:
-        """What happened, in words."""
         return in_words(self.steps, self.converged, self.stopped, rise(self._bounds()))
 
     def run(self) -> None:

@@ -14,7 +14,7 @@ import logging
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from functools import partial
 from math import inf
 from typing import Any, TypeVar
@@ -24,10 +24,6 @@ import torch
 from orbitgp.inference.inducing_points import initial_inducing, points_are_best
 from orbitgp.inference.local_parameters import Setting
 from orbitgp.inference.model import InvariantGP
-from orbitgp.inference.rows import AllInputs
-from orbitgp.likelihoods import Likelihood
-from orbitgp.likelihoods.base import Targets
-from orbitgp.planning.options import TrainerSettings
 from orbitgp.planning.rungs import Rung
 from orbitgp.planning.sparse import affordable_steps, climb, learning_seconds, most_evaluations
 from orbitgp.planning.time_limit import TimeLeft
@@ -55,10 +51,6 @@ class Trainer(Engine):
     """
 
     model: InvariantGP
-    likelihood: Likelihood
-    x: AllInputs
-    y: Targets
-    options: TrainerSettings = field(default_factory=TrainerSettings)
     free_steps: bool = False
     seconds: float = 0.0
 
@@ -71,9 +63,10 @@ class Trainer(Engine):
         self.last_rung = climb(*sized, self.options)
         if self.last_rung is None:
             self.options = affordable_steps(*sized, self.options, self.free_steps)
+        else:
+            self.learn_rows = self.last_rung.rows
         self.max_steps = self.options.max_steps
         self.engine: StochasticSteps | Ladder | None = None  # made when the start is chosen
-        self.history = list[Record]()
         self.freeze_orbit = False
         self._begin: dict[str, Any] | None = None  # the parameters where the climb began
         chooses = self.options.start_rows > 0 and self.options.max_steps >= SHORTEST
@@ -86,10 +79,6 @@ class Trainer(Engine):
     @property
     def screened(self) -> bool:
         return self._start is None
-
-    @property
-    def learn_rows(self) -> int | None:  # type: ignore[override]
-        return None if self.last_rung is None else self.last_rung.rows
 
     @property
     def stochastic(self) -> StochasticSteps:
@@ -113,7 +102,7 @@ class Trainer(Engine):
                     engine.max_steps = most_evaluations(self.model, self.likelihood, self.x, self.last_rung)
         engine.callback, engine.after_step = self.callback, lambda _: self._step_done()
         engine.seconds, engine.stopped = self.seconds, self.stopped
-        self.engine, self.history = engine, engine.history
+        self.engine, self.history, self.learn_rows = engine, engine.history, engine.learn_rows
         return engine
 
     @contextmanager

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 import numpy as np
 import torch
@@ -21,6 +22,7 @@ from orbitgp.likelihoods import Likelihood
 from orbitgp.training.learned_vector import LearnedVector, Vector
 
 
+@dataclass(eq=False)
 class Objective:
     """The log evidence (and priors) of ``model`` with targets ``y``; a collapsed bound is climbed in the same way.
 
@@ -28,18 +30,13 @@ class Objective:
     takes, with its gradient.
     """
 
-    def __init__(
-        self,
-        model: ExactGP | CollapsedGP,
-        likelihood: Likelihood,
-        y: Float[Tensor, "rows *outputs"],
-        learned: LearnedVector,
-        is_plain: bool = False,
-    ) -> None:
-        self.model, self.likelihood, self.y, self.learned = model, likelihood, y, learned
-        self.is_plain = is_plain  # the orbit is left out
-        self.local: Tensor | None = None  # local parameters at the last point: the next search for them begins there
-        self.jitter = 0.0  # the share of the diagonal that the last factorisation needed
+    model: ExactGP | CollapsedGP
+    likelihood: Likelihood
+    y: Float[Tensor, "rows *outputs"]
+    learned: LearnedVector
+    is_plain: bool = False  # the orbit is left out
+    local: Tensor | None = None  # local parameters at the last point: the next search for them begins there
+    jitter = 0.0  # the share of the diagonal that the last factorisation needed
 
     def __call__(self, vector: Vector) -> tuple[float, Vector]:
         """Minus the log evidence (and priors), and its gradient; infinite where it cannot be computed."""

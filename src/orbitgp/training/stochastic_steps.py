@@ -207,7 +207,6 @@ class StochasticSteps(Engine):
         }
 
     def state_dict(self) -> dict[str, Any]:
-        """Everything that the rest of the run depends on. Its tensors are those of the run, not copies."""
         self._gather_local()
         return {
             **{name: part.state_dict() for name, part in self._parts().items()},

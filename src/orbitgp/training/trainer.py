@@ -222,10 +222,7 @@ class Trainer(Engine):
         self.model.jitter = state["jitter"]
 
     def state_dict(self) -> dict[str, Any]:
-        """Everything that the rest of the run depends on. Its tensors are those of the run, not copies.
-
-        A climb goes on from where it began, with the optima that its rungs have found.
-        """
+        """A climb goes on from where it began, with the optima that its rungs have found."""
         return {
             "freeze_orbit": self.freeze_orbit,
             "last_rung": None if self.last_rung is None else list(self.last_rung),

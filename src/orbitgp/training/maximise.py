@@ -101,14 +101,21 @@ class _Search:
     def run(self, start: Vector, inverse_hessian: InverseHessian | None, checks: bool) -> Optimum:
         value, slope = self._evaluate(start)
         if len(start) <= MAX_BFGS:
-            # Without a first guess, the first step moves every parameter by one natural unit at most.
             guess, most = inverse_hessian, math.inf if checks else NEAR
             if guess is None:
-                guess, most = np.diag(1 / np.maximum(1.0, np.abs(slope))), math.inf
+                guess, most = _first_guess(slope), math.inf
             longest = np.abs(guess @ slope).max(initial=0.0)
             self._inverse_hessian = guess if longest <= most else guess * (most / longest)
         self._last = start, value, slope
         is_stalled = self._iterate()
+        while is_stalled and -self._last[1] >= self.least:  # the Hessian may be at fault: without it, there may be more to gain
+            assert self.best is not None
+            before, self._in_line = self._last[1], 0
+            self._last = self.best.vector, *self._evaluate(self.best.vector)
+            self._inverse_hessian = None if self._inverse_hessian is None else _first_guess(self._last[2])
+            is_stalled = self._iterate()
+            if before - self._last[1] < self.tolerance:
+                break
         while inverse_hessian is not None and checks and -self._last[1] >= self.least and self._is_on_slope():
             before = self._last[1]
             is_stalled = self._iterate()
@@ -192,6 +199,11 @@ class _Search:
             self.best = Optimum(-value, vector.copy())
         self._seen = vector.copy(), value, slope
         return value, slope
+
+
+def _first_guess(slope: Vector) -> InverseHessian:
+    """An inverse Hessian with which the first step moves every parameter by one natural unit at most."""
+    return np.diag(1 / np.maximum(1.0, np.abs(slope)))
 
 
 def _positive_definite(inverse_hessian: InverseHessian | None) -> InverseHessian | None:

@@ -124,11 +124,12 @@ def _read_text(path: Path, options: ReadOptions, problems: list[str], **more: An
 
     asked, is_tsv = _asked(options, pandas.read_csv), path.suffix.lower() == ".tsv"
     given = {"sep": "\t" if is_tsv else ",", "encoding": "utf-8-sig", "skipinitialspace": True, **asked}
-    try:
-        _ = "encoding" in asked or path.read_bytes().decode()
-    except UnicodeDecodeError:
-        problems.append(_ENCODING)
-        given["encoding"] = "latin-1"
+    if "encoding" not in asked:
+        try:
+            path.read_bytes().decode()
+        except UnicodeDecodeError:
+            problems.append(_ENCODING)
+            given["encoding"] = "latin-1"
     first = partial(pandas.read_csv, path, header=None, nrows=1)
     marks = "".join(map(str, first(**given).iloc[0])) if not {"sep", "header"} & asked.keys() else ""
     if mark := next((mark for mark in ";\t" if mark in marks), None):

@@ -206,8 +206,10 @@ def solve_list(kind: str, seed: int) -> Record:
     else:
         x = inputs({"signals": "timeshift", "table": "swap"}[kind], rng, rows)
     gram = smooth_gram(x.reshape(rows, 1, -1).astype(float), rng)
-    if labels:  # f with a standard deviation of 3, seen through a logistic function
-        y = (rng.uniform(size=rows) < expit(3 * true.drawn(gram, 0.0, rng))).astype(int)
+    if labels:  # f with a standard deviation of 3, seen through a logistic function, and both classes
+        y = np.zeros(rows, dtype=int)
+        while y.min() == y.max():
+            y = (rng.uniform(size=rows) < expit(3 * true.drawn(gram, 0.0, rng))).astype(int)
     else:
         y = true.drawn(gram, float(rng.choice([0.05, 0.2, 0.5])), rng)
     orbits = LISTS.get(kind) or ("none", *likely_generators(x))

@@ -85,7 +85,7 @@ class Mutant(NamedTuple):
         return f"{self.module}:{self.line}: {self.before}  ->  {self.after}"
 
 
-def replacements(node: ast.AST) -> Iterator[ast.AST]:
+def replacements(node: Any) -> Iterator[ast.AST]:
     """What may stand in place of a node."""
     match node:
         case ast.Compare(left=left, ops=[op], comparators=others):

@@ -84,7 +84,7 @@ def test_a_slow_machine_with_little_memory(monkeypatch: pytest.MonkeyPatch, inst
 
 def test_a_driver_without_a_gpu_in_torch(monkeypatch: pytest.MonkeyPatch, installed: Callable[..., Any]) -> None:
     installed([])
-    monkeypatch.setattr(doctor.shutil, "which", lambda name: "/usr/bin/nvidia-smi")
+    monkeypatch.setattr("orbitgp.cli.doctor.shutil.which", lambda name: "/usr/bin/nvidia-smi")
     monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
     assert "warning: there is an NVIDIA driver, but torch sees no GPU" in call("doctor").stdout
 

@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 import torch
 
+typer = pytest.importorskip("typer")
 typer_testing = pytest.importorskip("typer.testing")
 
 from orbitgp.cli import app as application  # noqa: E402
@@ -99,7 +100,7 @@ def test_an_error_of_another_process_says_whose_it_is(
     def learn() -> None:
         raise ValueError("this cannot be")
 
-    with pytest.raises(application.typer.Exit):
+    with pytest.raises(typer.Exit):
         learn()
     assert capfd.readouterr().err == "error in process 1: this cannot be.\n"
 

@@ -70,7 +70,7 @@ def test_a_picture_grows_by_a_line_for_each_orbit() -> None:
     class Two:
         rows = (1, 2)
 
-    width, height = Comparison._chart_size.fget(Two)
+    width, height = vars(Comparison)["_chart_size"].fget(Two)
     assert (width, height) == pytest.approx((6, 1.9))
 
 

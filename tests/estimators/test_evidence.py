@@ -15,7 +15,7 @@ import orbitgp.estimators.initialise
 import orbitgp.estimators.session
 from orbitgp import InvariantGPRegressor
 from orbitgp.estimators.evidence import bounded, sparse_evidence
-from orbitgp.inference.evidence import Evidence
+from orbitgp.inference.evidence import Evidence, measure_evidence
 from orbitgp.inference.exact import ExactGP
 from orbitgp.inference.model import InvariantGP
 from orbitgp.likelihoods import Bernoulli, Gaussian, Likelihood
@@ -112,13 +112,12 @@ def scored(
 def passes(monkeypatch: pytest.MonkeyPatch) -> list[dict[str, Any]]:
     """What is asked of those who measure the bound."""
     seen: list[dict[str, Any]] = []
-    plain = orbitgp.estimators.evidence.measure_evidence
 
     def measured(*given: Any, **options: Any) -> Any:
         seen.append(options)
-        return plain(*given, **options)
+        return measure_evidence(*given, **options)
 
-    monkeypatch.setattr(orbitgp.estimators.evidence, "measure_evidence", measured)
+    monkeypatch.setattr("orbitgp.estimators.evidence.measure_evidence", measured)
     return seen
 
 

@@ -139,9 +139,13 @@ def test_a_limit_that_began_before_the_fit() -> None:
 
     seconds: list[float] = []
 
-    def told(record: Any) -> None:
-        seconds.append(record["seconds"])
+    class Told:
+        begun: float
 
+        def __call__(self, record: Any) -> None:
+            seconds.append(record["seconds"])
+
+    told = Told()
     told.begun = time.perf_counter() - 999.9
     assert not estimator("exact", "noise").set_params(max_seconds=1000.0).fit(*data(), callback=told).converged_
     seconds.clear()

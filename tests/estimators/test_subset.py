@@ -22,7 +22,8 @@ from orbitgp.orbits import GaussianNoise, Identity
 from orbitgp.planning import plan
 from orbitgp.planning.cost import workload
 from orbitgp.planning.options import TrainerSettings
-from orbitgp.planning.plan import LEAST_ROWS, NUM_INDUCING, Plan, make_plan
+from orbitgp.planning.plan import NUM_INDUCING, Plan, make_plan
+from orbitgp.planning.rungs import LEAST_ROWS
 from orbitgp.training.objective import representative_order
 
 

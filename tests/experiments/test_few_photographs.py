@@ -11,6 +11,7 @@ import pytest
 import torch
 
 from experiments import few_photographs
+from experiments.cifar import Photographs
 from experiments.few_photographs import Few, augmented, check, network, table
 
 
@@ -43,7 +44,7 @@ def test_classes_are_balanced_and_the_evidence_chooses(tmp_path: Path, monkeypat
         )
         return model, {"evidence": {"value": float(len(seen))}}
 
-    monkeypatch.setattr(few_photographs.Photographs, "fitted", fitted)
+    monkeypatch.setattr(Photographs, "fitted", fitted)
     monkeypatch.setattr(few_photographs, "network", lambda *_: np.eye(3)[[0, 1, 1]])
     record = Few(str(tmp_path), 2).run()
     assert [np.bincount(y).tolist() for y in seen] == [[2, 2, 2]] * len(few_photographs.KINDS)

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from experiments import deformations, harness, odd_even, profiles, rotated_digits, tables
+from experiments.default_fit import DefaultFit
 from experiments.harness import Experiment
 from experiments.profiles import Profile
 from orbitgp.estimators import InvariantGPClassifier
@@ -18,7 +19,7 @@ from orbitgp.estimators import InvariantGPClassifier
 def test_a_profile_has_a_grid_and_starts_for_each_inference() -> None:
     (profile,) = rotated_digits.QUICK
     options = rotated_digits.EXPERIMENT.parser().parse_args(["--quick", "--seeds", "2"])
-    todo = rotated_digits.EXPERIMENT.plan(options)
+    todo: Any = rotated_digits.EXPERIMENT.plan(options)
     each = [("none", 0.0), *(("fixed", value) for value in profile.grid), *(("learned", value) for value in profile.starts)]
     assert [(run.seed, run.inference, run.kind, run.start) for run in todo] == [
         (seed, inference, *pair) for seed in (0, 1) for inference in ("auto", "sparse") for pair in each
@@ -30,7 +31,7 @@ def test_a_profile_has_a_grid_and_starts_for_each_inference() -> None:
 
 @pytest.mark.parametrize("experiment", [rotated_digits.EXPERIMENT, deformations.EXPERIMENT, odd_even.EXPERIMENT])
 def test_nothing_about_training_is_set(experiment: Experiment) -> None:
-    run = experiment.plan(experiment.parser().parse_args(["--seeds", "1"]))[-1]
+    run: Any = experiment.plan(experiment.parser().parse_args(["--seeds", "1"]))[-1]
     given, default = run.estimator("cpu").get_params(deep=False), InvariantGPClassifier().get_params(deep=False)
     changed = {name for name, value in given.items() if value != default[name]}
     assert changed <= {"orbit", "likelihood", "inference", "random_state", "device"}
@@ -111,13 +112,13 @@ def test_other_starts_have_another_table(profiled: Any) -> None:
 
 def test_what_sparse_inference_learned_is_judged_by_an_exact_profile(monkeypatch: pytest.MonkeyPatch) -> None:
     run = rotated_digits.FULL[0].problem
-    fits = []
-    monkeypatch.setattr(profiles.DefaultFit, "measure", lambda self, device: fits.append(self) or next(found))
     found = iter([{"inference": "sparse", "orbit": {"degrees": 31.0}}, {"inference": "exact", "evidence": {"value": 7.0}}])
+    fits = []
+    monkeypatch.setattr(DefaultFit, "measure", lambda self, device: fits.append(self) or next(found))
     learned = replace(run, inference="sparse", kind="learned", start=5.0, orbit=run.at(5.0, learn=True))
     assert learned.measure("cpu")["exact"] == 7.0
     assert (fits[1].inference, fits[1].orbit) == ("auto", "rotation(31.0, learn=False)")
-    monkeypatch.setattr(profiles.DefaultFit, "measure", lambda self, device: {"inference": "sparse"})
+    monkeypatch.setattr(DefaultFit, "measure", lambda self, device: {"inference": "sparse"})
     with pytest.raises(RuntimeError, match="no exact profile of digits rotated within ±0°"):
         run.measure("cpu")
 

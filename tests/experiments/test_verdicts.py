@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from experiments import verdicts
+from orbitgp import InvariantGPRegressor
 from orbitgp.orbits import Identity
 
 
@@ -59,5 +60,5 @@ def test_the_truth_of_a_plain_model_is_its_exact_evidence(monkeypatch: pytest.Mo
     monkeypatch.setattr(verdicts, "STARTS", 2)
     which = verdicts.problem("parity")
     best = verdicts.best_of_starts(which, "none")[0]
-    model = verdicts.orbitgp.InvariantGPRegressor(inference="exact").fit(which.x, which.y)
+    model = InvariantGPRegressor(inference="exact").fit(which.x, which.y)
     assert model.evidence_.value + len(which.x) * np.log(which.y.std()) == pytest.approx(best, abs=0.1)

@@ -166,12 +166,12 @@ def test_the_evidence_is_not_optimistic_about_its_local_parameters(likelihood: L
         samples, exact = moments(256, "qmc")
         local = likelihood.local(y, exact)
         best = elbo(model, likelihood, samples, y, 150, local).item()
-        optimism = []
+        excess = []
         for _ in range(30):
             samples, noisy = moments(2, "iid")
             plugged, fair = (elbo(model, likelihood, samples, y, 150, c) for c in (likelihood.local(y, noisy), local))
-            optimism.append(plugged - fair)
-    optimism = torch.stack(optimism)
+            excess.append(plugged - fair)
+    optimism = torch.stack(excess)
     assert optimism.mean() > 4 * optimism.std() / 30**0.5
 
     found = [

@@ -60,7 +60,7 @@ def dense_statistics(model: Any, a: Any, p: float, quadratic: Any, latents: int)
     return second, linear
 
 
-def whiten(model: Any, kfu: float) -> Any:
+def whiten(model: Any, kfu: torch.Tensor) -> torch.Tensor:
     z = model.inducing.detach()
     root = torch.linalg.cholesky(rbf(z, z) + model.jitter * torch.eye(len(z)))
     return torch.linalg.solve_triangular(root, kfu.mT, upper=False).mT
@@ -78,7 +78,7 @@ def setting(finite: bool, shared: bool) -> Any:
         x = torch.randn(3, 3)
         model = make_model(Permutation(permutations), torch.randn(4, 3), latents, shared)
         elements = [x[:, list(p)] for p in permutations]
-        a = whiten(model, sum(rbf(e, model.inducing.detach()) for e in elements) / 6)
+        a = whiten(model, torch.stack([rbf(e, model.inducing.detach()) for e in elements]).mean(0))
         p = sum(linear_mean(model, e) for e in elements) / 6
     else:
         x = torch.randn(3, 1)

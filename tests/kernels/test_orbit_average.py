@@ -144,11 +144,11 @@ def test_s6_takes_one_sum() -> None:
     torch.testing.assert_close(gram(model.vectors, model.features(x)).detach(), truth)
 
 
-def weighted_sum(kernel: Kernel, orbit: FiniteOrbit, weights: list[float] | None, x: torch.Tensor, y: Any) -> int:
+def weighted_sum(kernel: Kernel, orbit: FiniteOrbit, weights: list[float], x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
     """The double sum of two orbits with these probabilities, one pair at a time."""
     a, b = orbit.elements(x).flatten(2), orbit.elements(y).flatten(2)
     pairs = [(i, j) for i in range(len(weights)) for j in range(len(weights))]
-    return sum(weights[i] * weights[j] * kernel(a[:, i], b[:, j]).to_dense() for i, j in pairs)
+    return torch.stack([weights[i] * weights[j] * kernel(a[:, i], b[:, j]).to_dense() for i, j in pairs]).sum(0)
 
 
 @pytest.mark.parametrize(

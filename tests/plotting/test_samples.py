@@ -5,6 +5,7 @@ from __future__ import annotations
 import subprocess
 import sys
 from io import BytesIO
+from typing import Any
 
 import numpy as np
 import pytest
@@ -68,7 +69,7 @@ def test_dark_pixels_are_dark() -> None:
 
 def test_a_notebook_shows_the_figure_as_it_stands() -> None:
     """A notebook asks the last line of a cell for ``_repr_png_``."""
-    figure = show(Rotation(), torch.rand(6, 6), num_samples=4)
+    figure: Any = show(Rotation(), torch.rand(6, 6), num_samples=4)
     width, height = Image.open(BytesIO(figure._repr_png_())).size
     assert width / height == pytest.approx(np.divide(*figure.get_size_inches()), rel=0.02)
     assert not hasattr(Figure(), "_repr_png_")  # with this it would not be needed

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 import subprocess
 import sys
@@ -57,6 +58,18 @@ def test_nothing_is_collected_when_a_command_ends() -> None:
     code = "import atexit, gc; atexit.register(lambda: print(gc.get_freeze_count())); from orbitgp.cli import main; main()"
     found = subprocess.run([sys.executable, "-c", code, "--version"], check=True, capture_output=True, text=True)
     assert int(found.stdout.split()[-1]) > 0
+
+
+def test_threads_sleep_while_they_wait() -> None:
+    """OpenMP itself says so when torch is loaded; what the user has set stays."""
+    code = "from orbitgp.cli import main\ntry: main()\nexcept SystemExit: import torch"
+    env = {name: value for name, value in os.environ.items() if name != "OMP_WAIT_POLICY"} | {"OMP_DISPLAY_ENV": "verbose"}
+    for given, spins in ({}, "0"), ({"OMP_WAIT_POLICY": "active"}, "30000000000"):
+        command = [sys.executable, "-c", code, "--version"]
+        told = subprocess.run(command, env=env | given, capture_output=True, text=True, check=True).stderr
+        if "GOMP_SPINCOUNT" not in told:
+            pytest.skip("this is another OpenMP than that of GNU")
+        assert f"GOMP_SPINCOUNT = '{spins}'" in told
 
 
 def test_show_says_it_again(learned: tuple[Path, Result]) -> None:

@@ -5,12 +5,14 @@ from __future__ import annotations
 import atexit
 import gc
 import io
+import os
 import sys
 
 
 def main() -> None:
     """The entry point. typer is an extra; without it, one sentence says how to get it."""
     atexit.register(gc.freeze)  # a last collection, among a million objects of libraries, takes a second
+    os.environ.setdefault("OMP_WAIT_POLICY", "passive")  # threads that spin while others work make a busy machine twice as slow
     try:
         import typer  # noqa: F401
     except ImportError:

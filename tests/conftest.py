@@ -57,7 +57,8 @@ def check_first_calls(function: Any = None, **options: Any) -> Any:
     """
     if function is None:
         return partial(check_first_calls, **options)
-    if is_dataclass(function) and "__init__" in vars(function):
+    is_a_dataclass: bool = is_dataclass(function)
+    if is_a_dataclass and "__init__" in vars(function):
         function.__init__ = check_first_calls(function.__init__, **options)
     if not inspect.isfunction(function) or function.__module__ == COMPILED:
         return function
@@ -92,7 +93,7 @@ if IS_WORKER or "-n" not in sys.argv:
 
 # Before anything of orbitgp is imported: every shape annotation becomes an assertion, where something can check it.
 if os.environ.get("JAXTYPING_DISABLE") != "1" and find_spec("beartype") is not None:
-    jaxtyping.jaxtyped = check_first_calls
+    vars(jaxtyping)["jaxtyped"] = check_first_calls
     jaxtyping.install_import_hook("orbitgp", "beartype.beartype")
 
 signal.signal(signal.SIGINT, signal.default_int_handler)  # a process that a shell starts in the background ignores Ctrl-C

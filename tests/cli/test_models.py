@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -45,7 +46,7 @@ def test_a_model_of_this_process_tells_how_far_it_is() -> None:
     bar = Progress([1.0, 1.0])
 
     class Watching(OneBar):
-        def __call__(self, job: Job, record: dict[str, float | None]) -> None:
+        def __call__(self, job: Job, record: Mapping[str, Any] | None) -> None:
             super().__call__(job, record)
             seen.append(bar.fraction())
 

@@ -150,8 +150,8 @@ class TestEstimators:
         before = InvariantGPRegressor(**settings).fit(X @ matrix.T, y)
         assert mapped.evidence_.value == pytest.approx(before.evidence_.value, rel=1e-8)
         new = np.random.default_rng(2).normal(size=(5, 4))
-        results = [mapped.predict(new, return_std=True), before.predict(new @ matrix.T, return_std=True)]
-        np.testing.assert_allclose(*results, rtol=1e-6, atol=1e-8)
+        found, expected = mapped.predict(new, return_std=True), before.predict(new @ matrix.T, return_std=True)
+        np.testing.assert_allclose(found, expected, rtol=1e-6, atol=1e-8)
         for one in (mapped, before):
             assert one.history_[-1]["bound"] == pytest.approx(before.history_[-1]["bound"], rel=1e-8)
         assert mapped.model_.inducing.shape == (12, 4)

@@ -9,6 +9,8 @@ from __future__ import annotations
 import argparse
 import os
 import sys
+from collections.abc import Callable
+from typing import Any
 
 from tests.fuzz.campaign import run
 
@@ -22,7 +24,8 @@ def main() -> int:
     parser.add_argument("--first", type=int, default=0, help="the first seed")
     parser.add_argument("--jobs", type=int, default=os.cpu_count() or 1, help="processes")
     given = parser.parse_args()
-    count, describe = given.count or COUNTS[given.harness], str
+    count = given.count or COUNTS[given.harness]
+    describe: Callable[[Any], str] = str
     if given.harness == "problems":
         from tests.fuzz.invariants import bad as harness
         from tests.fuzz.problems import random_problem

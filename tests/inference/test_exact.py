@@ -99,7 +99,7 @@ LIKELIHOODS: dict[str, Likelihood] = {
 
 
 def problem(name: str) -> tuple[ExactGP, Likelihood, Tensor]:
-    likelihood = LIKELIHOODS[name]
+    likelihood: Any = LIKELIHOODS[name]
     likelihood.zero_grad()
     x = torch.rand(N, 5, 5, dtype=torch.float64)
     if hasattr(likelihood, "num_classes"):

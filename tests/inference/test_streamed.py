@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import pytest
 import torch
@@ -31,7 +33,7 @@ def test_the_posterior_is_the_same_in_blocks(
     likelihood = make_likelihood("gaussian")
     solution = model.condition(likelihood, y)
     assert isinstance(model.features(model.x), torch.Tensor)
-    expected = [solution.log_evidence, *model.predict(new), *model.joint(new), model.gram()]
+    expected: list[Any] = [solution.log_evidence, *model.predict(new), *model.joint(new), model.gram()]
     for room in (exact, streamed):
         monkeypatch.setattr(room, "held_elements", lambda device: held)
     model.forget_posterior()
@@ -40,7 +42,7 @@ def test_the_posterior_is_the_same_in_blocks(
     assert len(list(streamed.blocks(seen))) == {1: 15, 150: 8, 300: 4}[held]
     solution = model.condition(likelihood, y)
     model.forget_posterior()
-    found = [solution.log_evidence, *model.predict(new), *model.joint(new), model.gram()]
+    found: list[Any] = [solution.log_evidence, *model.predict(new), *model.joint(new), model.gram()]
     for one, other in zip(found, expected, strict=True):
         np.testing.assert_allclose(one, other, rtol=1e-8, atol=1e-10)
 

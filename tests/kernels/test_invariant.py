@@ -249,7 +249,7 @@ class Shift(FiniteOrbit):
         super().__init__()
         self.shift = torch.nn.Parameter(torch.tensor(0.3, dtype=torch.float32))
 
-    def elements(self, x: Any) -> list[Any] | torch.Tensor:
+    def elements(self, x: torch.Tensor) -> torch.Tensor:
         return torch.stack([x, x + self.shift], dim=1)
 
 

@@ -200,7 +200,7 @@ def test_where_time_ends_the_posterior_has_more_draws(monkeypatch: pytest.Monkey
     """One that the user stops has not, and draws that the user fixed are kept."""
     Evaluations(monkeypatch)
     late, fixed = noisy_inputs(44.0), noisy_inputs(50.0, draws=16, fixed=True)
-    stopped = noisy_inputs(30.0, callback=lambda record: stopped.stop() if record["step"] >= 10 else None)
+    stopped: Ladder = noisy_inputs(30.0, callback=lambda record: stopped.stop() if record["step"] >= 10 else None)
     for run, more in ((late, True), (fixed, False), (stopped, False)):
         end = run.run()
         assert not run.converged

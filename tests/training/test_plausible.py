@@ -7,6 +7,7 @@ from collections.abc import Callable
 from math import inf, pi
 from pathlib import Path
 from types import SimpleNamespace
+from typing import Any
 
 import numpy as np
 import pytest
@@ -156,7 +157,7 @@ class Evidence:
 def at_top(orbit: Orbit, best: list[float], value: Callable[[Tensor, int | None], Tensor], rows: int = 10) -> Ladder:
     """A run that has learned these parameters of an orbit, and nothing else."""
     orbit = orbit.double()
-    climber = Ladder.__new__(Ladder)
+    climber: Any = Ladder.__new__(Ladder)
     climber.x, climber.converged, climber.limit, climber.seconds = torch.zeros(rows, 1), True, TimeLimit(None), 0.0
     climber.model = SimpleNamespace(orbit=orbit, num_samples=64, prior_mean=SimpleNamespace(bias=torch.zeros(1)))
     climber.learned = LearnedVector.__new__(LearnedVector)

@@ -281,13 +281,13 @@ def test_priors_enter_the_objective_but_neither_bound_nor_evidence() -> None:
     assert held > 1.2 * free
 
 
-def test_local_parameters_are_never_those_of_the_scored_draws() -> None:
+def test_local_parameters_are_never_those_of_the_scored_draws(monkeypatch: pytest.MonkeyPatch) -> None:
     """Every step of a likelihood with local parameters scores the draws with parameters that were there before."""
     trainer = make_trainer(likelihood="bernoulli", start_rows=0)
     drawn, used = [], []
     sample, quadratic = trainer.stochastic.model.orbit.sample, trainer.likelihood.quadratic
-    trainer.model.orbit.sample = lambda *given: drawn.append(1) or sample(*given)
-    trainer.likelihood.quadratic = lambda y, local: used.append(len(drawn)) or quadratic(y, local)
+    monkeypatch.setattr(trainer.model.orbit, "sample", lambda *given: drawn.append(1) or sample(*given))
+    monkeypatch.setattr(trainer.likelihood, "quadratic", lambda y, local: used.append(len(drawn)) or quadratic(y, local))
     trainer.stochastic.step()
     draws = used[-1]
     assert draws == len(drawn)  # the last use of local parameters is with the last draws

@@ -417,8 +417,10 @@ class TestTablesThatMayBeMisread:
         path = self.table(tmp_path, "name,size,gap,odd,wish", *rows)
         with pytest.raises(DatasetError) as caught:
             load(path, ReadOptions(drop=("sise",)))
-        parts = ("(1) say which column is the target, --target", "(2) there is no column 'sise' to drop", "(3) column 'gap'")
-        parts += (
+        parts = (
+            "(1) say which column is the target, --target",
+            "(2) there is no column 'sise' to drop",
+            "(3) column 'gap'",
             "(4) column 'name' holds 30 different words",
             "(5) column 'odd' is 'x' in row 6",
             "columns are size, name, gap",

@@ -83,7 +83,8 @@ def test_fixed_one_sided_ranges_are_rebuilt() -> None:
         assert str(again.describe()) == str(orbit.describe())
 
 
-BORDERS = {"zero": "constant", "edge": "edge", "reflect": "reflect", "circular": "wrap"}  # and what numpy calls them
+# Their names here, and what numpy calls them.
+BORDERS: dict[str, Any] = {"zero": "constant", "edge": "edge", "reflect": "reflect", "circular": "wrap"}
 
 
 @pytest.mark.parametrize("border", BORDERS)

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -60,12 +62,15 @@ def test_compare_orbits_whose_arguments_are_written_with_spaces(some: Path) -> N
     assert "swap(0,1)" in result.stdout
 
 
-@pytest.mark.parametrize(("limit", "jobs", "each"), [(100, 1, 80 / 3), (100, 2, 160 / 3), (100, 9, 80.0), (15, 9, 7.5)])
+@pytest.mark.parametrize(("limit", "jobs", "each"), [(100, 1, 80 / 3), (100, 2, 70 / 2), (100, 9, 70.0), (22, 9, 3.4)])
 def test_a_limit_of_time_is_shared_by_the_models(
     limit: int, jobs: int, each: float, some: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Of 100 seconds, a tenth and ten are for data and report, of few half. Refining has none unless it is asked for."""
-    seen = {}
+    """Data take ten seconds, workers as long to begin, the report half as long and a tenth of the limit at least. Where little
+    is left, models have a fifth. Refining has none unless it is asked for."""
+    seen, moments = {}, itertools.chain([0.0], itertools.repeat(10.0))
+    for module in ("begin", "compare"):
+        monkeypatch.setattr(f"orbitgp.cli.{module}.time", SimpleNamespace(perf_counter=lambda: next(moments)))
 
     def compare(**given: Any) -> None:
         seen.update(given)

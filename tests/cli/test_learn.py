@@ -246,7 +246,8 @@ def test_a_limit_of_time_is_that_of_the_command(
         now[0] += took
         return plain(self.set_params(max_seconds=None), *data, **options)
 
-    monkeypatch.setattr("orbitgp.cli.learn.time", SimpleNamespace(perf_counter=lambda: now[0]))
+    for module in ("begin", "learn"):
+        monkeypatch.setattr(f"orbitgp.cli.{module}.time", SimpleNamespace(perf_counter=lambda: now[0]))
     planned: list[float] = []
 
     def tell_estimate(_say: Any, _data: Any, models: list[InvariantGPClassifier]) -> list[float]:

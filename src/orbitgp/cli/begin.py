@@ -6,6 +6,7 @@ What a run is made from is checked before anything is written.
 from __future__ import annotations
 
 import shlex
+import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import asdict, fields
@@ -34,6 +35,7 @@ def begin(
     command: str, options: DataOptions, settings: TrainingSettings, output: OutputOptions, orbits: Sequence[str], asked: Asked
 ) -> Run:
     """The run of this command; what cannot work is an error before the folder is made."""
+    begun = time.perf_counter()
     if not output.quiet:  # at once: loading the libraries alone takes seconds
         typer.echo(f"reading {output.resume or options.data} …", err=True)
     from orbitgp.datasets.files import load
@@ -53,6 +55,7 @@ def begin(
         _check(config, data)
         run = broadcast(Run.create(output.out, config) if rank() == 0 else None)
     run.data, run.quiet, run.json = data, output.quiet, output.json_
+    run.begun, run.read_seconds = begun, time.perf_counter() - begun
     run.say(f"{data.name}: {run.config['task_reason']}")
     for note in data.notes:
         typer.echo(f"note: {note}", err=True)

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import shutil
+import time
+from math import ceil
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -83,8 +85,9 @@ def train_and_rank(run: Run, jobs: int | None) -> tuple[Comparison, dict[str, An
     steps = config["settings"]["max_steps"]
     common = {"X": data.x, "y": data.y, "task": config["task"], "n_jobs": workers, "keep": run.models}
     common |= {"refine_seconds": config["asked"].get("refine_seconds"), **estimator_settings(config)}
-    if limit := config["settings"]["max_seconds"]:  # of the command: to read, to estimate and to report takes some of it
-        common["max_seconds"] = max(0.9 * limit - 10.0, 0.5 * limit) * min(workers, len(named)) / len(named)
+    if limit := run.model_seconds():  # workers take as long to begin as reading did
+        left = limit - (time.perf_counter() - run.begun) - run.read_seconds * (workers > 1)
+        common["max_seconds"] = max(left, 0.2 * limit) / ceil(len(named) / workers)
         common["refine_seconds"] = common["refine_seconds"] or 0.0
     at_a_time, of_steps = f", {workers} at a time" * (workers > 1), "" if steps is None else f" of {steps} steps"
     planned = f"{len(named)} models{of_steps}{at_a_time}, then more where they decide"

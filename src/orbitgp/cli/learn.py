@@ -41,14 +41,14 @@ def learn(
         orbitgp learn measured.csv --target yield --orbit "swap(0, 1)"
         torchrun --nproc-per-node=2 -m orbitgp learn mnist --orbit affine
     """
-    orbits, begun = [] if orbit is None else [orbit], time.perf_counter()
+    orbits = [] if orbit is None else [orbit]
     with process_group():
         run = begin("learn", options, settings, output, orbits, {"baseline": baseline})
         with stoppable(run):
-            _train(run, begun)
+            _train(run)
 
 
-def _train(run: Run, begun: float) -> None:
+def _train(run: Run) -> None:
     import torch
 
     from orbitgp.inference.processes import broadcast
@@ -62,8 +62,8 @@ def _train(run: Run, begun: float) -> None:
     start = orbit.describe()
     units = {name: quantity.unit for name, quantity in start.quantities.items()}
     wants_plain = bool(config["asked"].get("baseline")) and not isinstance(orbit, Identity)
-    limit = config["settings"]["max_seconds"]  # of the command: a tenth is for the report
-    shares = {orbit: 0.7, None: 0.2} if wants_plain else {orbit: 0.9}
+    limit = run.model_seconds()
+    shares = {orbit: 7 / 9, None: 2 / 9} if wants_plain else {orbit: 1.0}
     models = [estimator_for(config, one, max_seconds=limit and share * limit) for one, share in shares.items()]
     seconds = tell_estimate(run.say, data, models)
     if models[0].ard == "auto":  # one fit after the other
@@ -71,9 +71,9 @@ def _train(run: Run, begun: float) -> None:
     with Progress(seconds, units, lines=True, show=not run.quiet) as bar, warnings.catch_warnings():
         warnings.filterwarnings("ignore", message="fit was stopped")
         model, rows = models[0], (own_rows(data.x), own_rows(data.y))
-        tell = teller(bar, config["orbit"], begun)  # data and estimate, too, take time
+        tell = teller(bar, config["orbit"], run.begun)  # data and estimate, too, take time
         model.fit(*rows, callback=tell, checkpoint=run.checkpoint, checkpoint_every=30.0, resume=True)
-        left = limit and broadcast(0.9 * limit - (time.perf_counter() - begun))
+        left = limit and broadcast(limit - (time.perf_counter() - run.begun))
         if wants_plain and left is not None and left <= 0:
             run.say("there is no time left for the model without invariance: raise --max-seconds")
             wants_plain = False

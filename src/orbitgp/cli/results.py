@@ -68,10 +68,13 @@ def finish(
     )
     result = {**_result(content, run), "interrupted": bool(stopped or model.interrupted_)}
     if comparison is not None:
-        test, ranked = content.test, {row.orbit: comparison.models[row.orbit] for row in comparison.rows}
-        errors = {} if test is None else {orbit: score(one, *test, 0).headline for orbit, one in ranked.items()}
+        test, own, ranked = content.test, content.scores, {row.orbit: comparison.models[row.orbit] for row in comparison.rows}
+        scores = {} if test is None else {name: own if one is model else score(one, *test, 0) for name, one in ranked.items()}
         # Held-out data have no part in the verdict.
-        result["comparison"] = {**comparison.to_dict(), "test": {orbit: " ".join(said) for orbit, said in errors.items()}}
+        result["comparison"] = {
+            **comparison.to_dict(),
+            "test": {name: " ".join(one.headline) for name, one in scores.items() if one},
+        }
     model.columns_ = options.table()  # so that the model file takes data frames, too
     model.save(run.model)
     run.write_json(run.path / "config.json", {**config, "decided": {"ard": "yes" if model.ard_ else "no"}})

@@ -37,6 +37,7 @@ class Run:
 
     data: Data
     json = False  # whether results are for scripts
+    begun = read_seconds = 0.0  # the moment when the command began, and what it took to read the data
 
     def __init__(self, path: Path, config: dict[str, Any], quiet: bool = True) -> None:
         self.path, self.config, self.quiet = path, config, quiet
@@ -107,6 +108,11 @@ class Run:
         from orbitgp.datasets.files import ReadOptions  # loads torch, which ``orbitgp show`` need not wait for
 
         return ReadOptions(**{name: _tuples(value) for name, value in self.config["read_options"].items()})
+
+    def model_seconds(self) -> float | None:
+        """Of the limit, those before the report, which takes half as long as reading: both mostly load libraries."""
+        limit: float | None = self.config["settings"]["max_seconds"]
+        return limit and limit - max(0.1 * limit, 0.5 * self.read_seconds)
 
     def resume_command(self) -> str:
         """What to type to go on with this run."""

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import io
+import sys
+
 import numpy as np
 import pytest
 import torch
@@ -38,6 +41,18 @@ def test_planted_symmetries_are_found_and_others_are_not(planted: str, true: set
         moved = found.orbit.elements(torch.from_numpy(X))[:, 1].numpy()
         np.testing.assert_allclose(found.model.predict(moved), found.model.predict(X), atol=1e-6)
     assert f"What holds: {', '.join(true) or 'nothing'}." in str(found)
+
+
+@pytest.mark.parametrize(("verbose", "bars"), [(True, 1), (None, 0), (False, 0)])
+def test_all_fits_share_a_bar(verbose: bool | None, bars: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """By default there is none, since these take less than ten seconds."""
+    shown = io.StringIO()
+    monkeypatch.setattr(shown, "isatty", lambda: True)
+    monkeypatch.setattr(sys, "stderr", shown)
+    X, y = target("swap", rows=20)
+    orbitgp.find_symmetry(X, y, ["swap(0, 1)", "sign(0)"], verbose=verbose)
+    assert shown.getvalue().count("\r0 %|") == bars
+    assert "\n" not in shown.getvalue()
 
 
 def test_few_data_cannot_tell() -> None:

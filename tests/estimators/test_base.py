@@ -414,11 +414,6 @@ class TestSettings:
         assert last["seconds"] < 5.0
         assert last["step"] < 10**4
 
-    def test_no_progress_bar_outside_a_terminal(self, rng: np.random.Generator, capfd: pytest.CaptureFixture[str]) -> None:
-        InvariantGPRegressor(max_steps=2, verbose=True, random_state=0).fit(*wave(rng))
-        captured = capfd.readouterr()
-        assert captured.out == captured.err == ""
-
 
 class TestReproducibility:
     @pytest.mark.slow

@@ -1,8 +1,11 @@
-"""Ctrl-C at any moment of a fit: it ends soon, with a model that predicts, and goes on to the same end."""
+"""Ctrl-C at any moment of a fit: it ends soon, with a model that predicts, and goes on to the same end; who sees a bar."""
 
 from __future__ import annotations
 
+import io
+import re
 import signal
+import sys
 import time
 from collections.abc import Callable, Iterator
 from functools import cache
@@ -153,3 +156,33 @@ def test_a_limit_that_began_before_the_fit() -> None:
     InvariantGPRegressor(ard="auto", max_seconds=1000.0, random_state=0).fit(*data(), callback=told)
     assert seconds[0] >= 300
     assert seconds[-1] < 300
+
+
+@pytest.mark.parametrize(("asked", "seconds", "shown"), [(None, 11, True), (None, 9, False), (False, 11, False), (1, 9, True)])
+def test_a_bar_where_a_person_watches_a_long_fit(
+    asked: int | None, seconds: int, shown: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Unless asked for, there is none where fits are short, and none in a file."""
+    monkeypatch.setattr("orbitgp.planning.plan.ladder_seconds", lambda *_: seconds)
+    for in_terminal in (True, False):
+        err = io.StringIO()
+        monkeypatch.setattr(err, "isatty", lambda: in_terminal)  # noqa: B023
+        monkeypatch.setattr(sys, "stderr", err)
+        InvariantGPRegressor(verbose=asked, random_state=0).fit(*data())
+        assert ("%|" in err.getvalue()) == (in_terminal and shown)
+
+
+def test_logs_tell_the_estimate_and_how_much_is_done(caplog: pytest.LogCaptureFixture) -> None:
+    with caplog.at_level("INFO", "orbitgp"):
+        InvariantGPRegressor("noise", random_state=0).fit(*data())
+    first, *steps = caplog.messages
+    assert re.fullmatch(r"exact inference: .*; about \d+ s on a free machine\.", first)
+    done = [int(message.split(" %, step ")[0]) for message in steps if " %, step " in message]
+    assert len(done) > 3
+    assert done == sorted(done)
+
+
+def test_no_progress_bar_outside_a_terminal(capfd: pytest.CaptureFixture[str]) -> None:
+    InvariantGPRegressor(max_steps=2, verbose=True, random_state=0).fit(*data())
+    captured = capfd.readouterr()
+    assert captured.out == captured.err == ""

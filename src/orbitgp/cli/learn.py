@@ -11,7 +11,7 @@ import typer
 from orbitgp.cli import arguments
 from orbitgp.cli.arguments import DataOptions, OutputOptions, TrainingSettings
 from orbitgp.cli.begin import INTERRUPTED, begin, stoppable
-from orbitgp.cli.models import estimator_for, tell_estimate, teller
+from orbitgp.cli.models import estimator_for, tell_estimate
 from orbitgp.cli.processes import leave, own_rows, process_group
 from orbitgp.cli.results import finish, print_result
 from orbitgp.cli.run import Run, orbit_for
@@ -71,7 +71,7 @@ def _train(run: Run) -> None:
     with Progress(seconds, units, lines=True, show=not run.quiet) as bar, warnings.catch_warnings():
         warnings.filterwarnings("ignore", message="fit was stopped")
         model, rows = models[0], (own_rows(data.x), own_rows(data.y))
-        tell = teller(bar, config["orbit"], run.begun)  # data and estimate, too, take time
+        tell = bar.teller(config["orbit"], run.begun)  # data and estimate, too, take time
         model.fit(*rows, callback=tell, checkpoint=run.checkpoint, checkpoint_every=30.0, resume=True)
         left = limit and broadcast(limit - (time.perf_counter() - run.begun))
         if wants_plain and left is not None and left <= 0:
@@ -80,7 +80,7 @@ def _train(run: Run) -> None:
         plain = None
         if wants_plain and not model.interrupted_:
             other = estimator_for(config, None, ard=model.ard_, max_seconds=left)
-            other.fit(*rows, callback=teller(bar, "no invariance"))
+            other.fit(*rows, callback=bar.teller("no invariance"))
             plain = None if other.interrupted_ else other.evidence_
     if not leave():
         return

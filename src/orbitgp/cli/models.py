@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
-from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from orbitgp.cli.processes import count, own_rows
@@ -14,7 +13,6 @@ if TYPE_CHECKING:
 
     from orbitgp.datasets.files import Data
     from orbitgp.orbits import Orbit
-    from orbitgp.training.progress import Progress
 
 # Classes of orbitgp.kernels, the outer one first. They are not imported: help must not wait for torch.
 OF_IMAGES = {
@@ -45,7 +43,7 @@ def make_feature_map(text: str) -> nn.Module | None:
 def estimator_settings(config: dict[str, Any]) -> dict[str, Any]:
     """The settings as arguments of an estimator."""
     settings, shape = dict(config["settings"]), config["read_options"]["image_shape"]
-    settings["random_state"] = settings.pop("seed")
+    settings["random_state"], settings["verbose"] = settings.pop("seed"), False  # a command has a bar of its own
     settings["ard"] = {"no": False, "yes": True}.get(settings["ard"], "auto" if config["read_options"]["scales"] else False)
     settings["feature_map"] = make_feature_map(settings["feature_map"])
     settings["image_shape"] = tuple(shape) if shape else None
@@ -86,10 +84,3 @@ def tell_estimate(say: Callable[[str], None], data: Data, models: Sequence[Any],
     quicker = [f"{option} would take {duration(took)}" for option, took in less.items() if took <= seconds / 2]
     say("; ".join([f"this will take about {duration(seconds)} on a free machine", *quicker]))
     return plans
-
-
-def teller(bar: Progress, name: str, begun: float | None = None) -> Callable[[Mapping[str, Any]], None]:
-    """A callback of ``fit`` for a model of this name, whose limit of time has begun at this moment."""
-    tell: Any = partial(bar.record)
-    tell.begin, tell.begun = partial(bar.begin, name=name), begun
-    return tell

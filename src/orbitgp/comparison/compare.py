@@ -21,7 +21,7 @@ from orbitgp.estimators.data import channels_first, check_images
 from orbitgp.estimators.validation import ard_for
 from orbitgp.orbits import Identity, Orbit
 from orbitgp.orbits.parse import make_orbit
-from orbitgp.training.progress import Progress
+from orbitgp.training.progress import Progress, is_watched
 from orbitgp.training.run import Engine
 
 Orbits = Sequence[str | Orbit | None] | Mapping[str, str | Orbit | None]
@@ -65,9 +65,9 @@ def compare(
         watch: called with a job and each record of its history, and with None when it is done. Records of a worker arrive
             when its model is done.
         keep: a folder for every model that is done. The same call goes on with them after it was stopped.
-        settings: arguments of the estimator: ``num_inducing``, ``max_steps``, ``likelihood``, …; ``verbose`` shows one bar.
+        settings: arguments of the estimator: ``num_inducing``, ``max_steps``, ``likelihood``, …; ``verbose`` is for one bar.
     """
-    verbose = bool(settings.pop("verbose", False)) and watch is None
+    verbose, settings["verbose"] = settings.get("verbose"), False
     columns = column_names(X)
     X, y = channels_first(X), np.asarray(y)
     shape = tuple(settings.get("image_shape") or ([len(columns)] if len(columns) else X.shape[1:]))
@@ -84,10 +84,11 @@ def compare(
     plain = next((job for job in jobs.values() if isinstance(job.orbit, Identity)), None)
     done: list[Trained] = []
     asked = {name: settings.get(name) for name in ("ard", "kernel", "feature_map")}
-    planned = [job.kind(job.orbit, **settings).plan(X, y).seconds or 0.0 for job in jobs.values() if verbose]
+    shown = watch is None and (is_watched() if verbose is None else bool(verbose))
+    planned = [job.kind(job.orbit, **settings).plan(X, y).seconds or 0.0 for job in jobs.values() if shown]
     units = {name: quantity.unit for orbit in named.values() for name, quantity in orbit.describe().quantities.items()}
-    with Progress(planned, units, show=verbose) as bar:
-        train = partial(train_all, X=X, y=y, n_jobs=n_jobs, watch=OneBar(bar, list(jobs)) if verbose else watch, keep=keep)
+    with Progress(planned, units, lines=shown, show=shown and verbose) as bar:
+        train = partial(train_all, X=X, y=y, n_jobs=n_jobs, watch=OneBar(bar, list(jobs)) if shown else watch, keep=keep)
         if asked["ard"] == "auto" and ard_for(asked, torch.empty(0, *shape)):  # the model without an orbit decides for all
             (decides,) = train([plain or Job("none", Identity(), random_state, kind, settings)])
             jobs = {name: replace(job, settings={**settings, "ard": decides.model.ard_}) for name, job in jobs.items()}

@@ -29,6 +29,7 @@ from orbitgp.orbits import FiniteOrbit, FiniteProduct, Orbit, Permutation, SignC
 from orbitgp.orbits.description import listed
 from orbitgp.orbits.parse import make_orbit
 from orbitgp.report.finding import nats_needed
+from orbitgp.training.progress import Progress, is_watched
 
 _CLOSE = 0.1  # the largest difference of cumulative distributions of columns that look alike
 _MOST_COLUMNS, _MOST_LIKELY = 20, 4  # columns whose distributions are compared, and generators of these to try
@@ -85,7 +86,7 @@ def find_symmetry(
             all columns moved round in a circle, and exchanges of blocks of equal size.
         task: ``classification`` or ``regression``; ``auto`` looks at y.
         random_state: as for the estimators.
-        settings: arguments of the estimator.
+        settings: arguments of the estimator; ``verbose`` is for one bar.
     """
     columns, values, y = column_names(X), np.asarray(X), np.asarray(y)
     if values.ndim != 2:
@@ -97,31 +98,40 @@ def find_symmetry(
         raise ValueError(f"generators must be finite orbits in words, as in swap(0, 1), and at least one, got {given}.")
     kind = InvariantGPClassifier if (task_of(y) if task == "auto" else task) == "classification" else InvariantGPRegressor
     tried = 3 * len(orbits) - 1  # each on its own, in part, and joined with those before
+    verbose, settings = (
+        settings.get("verbose"),
+        {"inference": "exact", "random_state": random_state, **settings, "verbose": False},
+    )
+    shown = is_watched() if verbose is None else bool(verbose)
+    planned = [kind(orbit, **settings).plan(values, y).seconds or 0.0 for orbit in (None, *orbits.values()) if shown]
+    bar = Progress(planned, lines=shown, show=shown and verbose)
 
     def fitted(name: str, orbit: Orbit | None, learned: int = 0) -> tuple[Estimator, Standing]:
-        model = kind(orbit, **{"inference": "exact", "random_state": random_state, **settings}).fit(values, y)
+        model = kind(orbit, **settings).fit(values, y, callback=bar.teller(name))
+        bar.end(name)
         return model, Standing(name, model.evidence_.value, *model.evidence_.interval_of_best, learned=learned, tried=tried)
 
-    model, plain = fitted("none", None)
-    trials = {name: fitted(name, orbit) for name, orbit in orbits.items()}
-    best, found = plain, cast(FiniteOrbit, make_orbit(None))
-    holds: list[str] = []
-    for name, (alone, standing) in sorted(trials.items(), key=lambda trial: -trial[1][1].value):
-        if not Difference(standing, plain).certain:
-            break
-        in_part = fitted(name, Weighted(finite[name]), learned=1)[1] if finite[name].size > 1 else standing
-        if Difference(in_part, standing).certain:
-            continue  # it comes close to a symmetry, and is none
-        group = joined([finite[one] for one in (*holds, name)]) if holds else finite[name]
-        if group is None:
-            continue
-        if holds and group.size == found.size:  # it is among the elements already
-            holds.append(name)
-            continue
-        larger, value = fitted(name, group) if holds else (alone, standing)
-        if not holds or Difference(value, best).certain:
-            model, best, found = larger, value, group
-            holds.append(name)
+    with bar:
+        model, plain = fitted("none", None)
+        trials = {name: fitted(name, orbit) for name, orbit in orbits.items()}
+        best, found = plain, cast(FiniteOrbit, make_orbit(None))
+        holds: list[str] = []
+        for name, (alone, standing) in sorted(trials.items(), key=lambda trial: -trial[1][1].value):
+            if not Difference(standing, plain).certain:
+                break
+            in_part = fitted(name, Weighted(finite[name]), learned=1)[1] if finite[name].size > 1 else standing
+            if Difference(in_part, standing).certain:
+                continue  # it comes close to a symmetry, and is none
+            group = joined([finite[one] for one in (*holds, name)]) if holds else finite[name]
+            if group is None:
+                continue
+            if holds and group.size == found.size:  # it is among the elements already
+                holds.append(name)
+                continue
+            larger, value = fitted(name, group) if holds else (alone, standing)
+            if not holds or Difference(value, best).certain:
+                model, best, found = larger, value, group
+                holds.append(name)
     fails = [name for name, (_, standing) in trials.items() if Difference(plain, standing).certain]
     unknown = [name for name in trials if name not in (*holds, *fails)]
     nats = {name: standing.value - plain.value for name, (_, standing) in trials.items()}

@@ -44,7 +44,7 @@ from orbitgp.likelihoods import Likelihood
 from orbitgp.orbits import FiniteOrbit, Orbit
 from orbitgp.orbits.parse import make_orbit
 from orbitgp.planning.options import TrainingOptions
-from orbitgp.planning.plan import InferenceName, Plan
+from orbitgp.planning.plan import InferenceName, Plan, duration
 from orbitgp.planning.rungs import CHECKED_ROWS, MOST_DRAWS
 from orbitgp.report.finding import nats_needed
 from orbitgp.report.summary import typical_rows
@@ -79,7 +79,7 @@ class InvariantEstimator(Presents, Compacts, ChecksData):
     image_shape: tuple[int, ...] | None = None
     device: str | torch.device = "cpu"
     random_state: int | np.random.RandomState | None = None
-    verbose: bool | int = False
+    verbose: bool | int | None = None
     inference: InferenceName = "auto"
     training: TrainingOptions | None = None
     ard: bool | Literal["auto"] = False
@@ -186,7 +186,6 @@ class InvariantEstimator(Presents, Compacts, ChecksData):
             validation.warn_of_scales(x)
         fit = Fit(x, orbit, kernel, problem, arguments, settings, run, seeds)
         exact, self.plan_ = initialise.exact_model_and_plan(fit)
-        logger.info("%s inference: %s.", self.plan_.inference, self.plan_.reason)
         run.fits = 2 if asked == "auto" else 1
         if exact is not None and self.plan_.inference == "exact":
             if run.only_plans:  # an engine takes time to make
@@ -225,8 +224,10 @@ class InvariantEstimator(Presents, Compacts, ChecksData):
     def _learn(self, engine: Ladder | Trainer, fit: Fit) -> None:
         """Learn as was planned, and measure the evidence on fresh draws."""
         plausible: Plausible = {}
+        plan = self.plan_
+        logger.info("%s inference: %s; about %s on a free machine.", plan.inference, plan.reason, duration(plan.seconds or 0.0))
         try:
-            with fit.run.around(engine, list(fit.seeds), fit.problem.shift, bool(self.verbose)):
+            with fit.run.around(engine, list(fit.seeds), fit.problem.shift, self.verbose):
                 if isinstance(engine, Ladder):
                     evidence = exact_evidence(engine, engine.run())
                     plausible = plausible_ranges(engine)

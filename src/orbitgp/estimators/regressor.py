@@ -68,7 +68,8 @@ class InvariantGPRegressor(RegressorMixin, InvariantEstimator):
         image_shape: (H, W) or (C, H, W), if the rows of X are images. Pixels are left as they are.
         device: where to compute, ``cpu`` or ``cuda``. What was fitted is kept on the CPU.
         random_state: a number makes ``fit`` reproducible.
-        verbose: whether to show a progress bar, in a terminal or a notebook.
+        verbose: whether to show a progress bar in a terminal or a notebook, or plain lines elsewhere. By default there is a bar
+            where one can be seen, for fits that are planned to take more than ten seconds.
         inference: ``exact`` conditions on all data, ``sparse`` goes through inducing points, and ``auto`` is exact where that
             can be afforded, unless ``num_inducing``, ``batch_size`` or an option of sparse training is given.
         training: everything else about training and prediction, :class:`orbitgp.TrainingOptions`. ``set_params`` and grid

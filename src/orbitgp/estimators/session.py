@@ -60,14 +60,15 @@ class Session:
         return drawn if saved is None or isinstance(random_state, Integral) else saved.seeds
 
     @contextmanager
-    def around(self, engine: Engine, seeds: list[int], shift: float, verbose: bool) -> Iterator[None]:
+    def around(self, engine: Engine, seeds: list[int], shift: float, verbose: int | None) -> Iterator[None]:
         """Logs, a bar, checkpoints, callback and Ctrl-C while this engine runs. ``shift`` takes bounds to the units of y."""
-        bar = Progress([engine.planned], show=verbose)
+        bar = Progress([engine.planned], lines=bool(verbose), show=verbose if verbose is None else bool(verbose))
 
         def report(record: Record) -> None:
             in_units_of_y = {**record, "bound": record["bound"] - shift}
             if logger.isEnabledFor(logging.INFO):
-                logger.info("step %d, %.1f s: %s", record["step"], record["seconds"], headline(in_units_of_y))
+                done = 100 * engine.progress(), record["step"], record["seconds"], headline(in_units_of_y)
+                logger.info("%.0f %%, step %d, %.1f s: %s", *done)
             bar.record(in_units_of_y)
             if self.callback is not None:
                 self.callback(in_units_of_y)

@@ -10,8 +10,11 @@ from __future__ import annotations
 import sys
 import threading
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from io import StringIO
+from multiprocessing import parent_process
+from typing import Any
 
 from tqdm import tqdm
 
@@ -19,11 +22,17 @@ from orbitgp.training.records import Record, headline
 from orbitgp.training.run import Engine
 
 
+def is_watched() -> bool:
+    """Whether a person sees a bar: in a terminal, or in a notebook where the output is none; not that of a worker process."""
+    return parent_process() is None and ("ipykernel" in sys.modules or sys.stderr.isatty())
+
+
 class Progress:
     """A bar around fits, in the order of ``seconds``, which are what each of them is planned to take.
 
     ``units`` of learned quantities, by name. ``lines``: whether to print plain lines where there is neither a terminal nor a
-    notebook, with seconds of ``every`` between them. Fits of workers, whose engine nobody here knows, count as planned.
+    notebook, with seconds of ``every`` between them. ``show``: None where a person watches, and the fits are long. Fits of
+    workers, whose engine nobody here knows, count as planned.
     """
 
     def __init__(
@@ -31,12 +40,12 @@ class Progress:
         seconds: Sequence[float],
         units: Mapping[str, str] | None = None,
         lines: bool = False,
-        show: bool = True,
+        show: bool | None = True,
         every: float = 10.0,
     ) -> None:
         self.seconds, self.units, self.every = list(seconds), units, every
-        in_notebook = "ipykernel" in sys.modules  # where the output is no terminal, but is shown
-        self.shown = in_notebook or sys.stderr.isatty()
+        in_notebook, self.shown = "ipykernel" in sys.modules, is_watched()
+        show = self.shown and sum(seconds) > every if show is None else show
         self.lines = lines and not self.shown
         self.done = 0  # fits
         self.name = ""
@@ -65,6 +74,12 @@ class Progress:
             self.bar.n = 1.0
             self.bar.set_postfix_str(self._learned(), refresh=True)
         self.bar.close()
+
+    def teller(self, name: str = "", begun: float | None = None) -> Callable[[Mapping[str, Any]], None]:
+        """A callback of ``fit`` for a model of this name, whose limit of time has begun at this moment."""
+        tell: Any = partial(self.record)
+        tell.begin, tell.begun = partial(self.begin, name=name), begun
+        return tell
 
     def begin(self, engine: Engine, name: str = "") -> None:
         """A fit begins. If another one has not ended by a word, it ends now."""

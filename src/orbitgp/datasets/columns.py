@@ -56,7 +56,7 @@ class Columns:
     def learned(self: Known, frame: DataFrame, impute: bool) -> Known:
         """The same with the words of these columns and, to ``impute``, their medians or most frequent words."""
         words = {str(name): sorted(set(column.dropna())) for name, column in frame.items() if is_words(column)}
-        fills = {name: str(frame[name].mode()[0]) if name in words else float(frame[name].median()) for name in frame}
+        fills = {name: str(frame[name].mode()[0]) if name in words else float(in_days(frame[name]).median()) for name in frame}
         return replace(self, columns=tuple(frame), levels=words, fills=fills if impute else {})
 
     def inputs(self, frame: DataFrame, notes: list[str]) -> dict[str, Float[np.ndarray, " rows"]]:
@@ -68,10 +68,11 @@ class Columns:
 
     def _inputs_of(self, column: Series, notes: list[str]) -> dict[str, Float[np.ndarray, " rows"]]:
         """The inputs of a column: its numbers, or one of 0 and 1 for each word; of two words, for the second one."""
-        name, words = str(column.name), self.levels.get(str(column.name))
+        name, words, is_date = str(column.name), self.levels.get(str(column.name)), column.dtype.kind == "M"
+        column = in_days(column)
         if (holes := column.isna()).any() and name in self.fills:
             fill = self.fills[name]
-            shown = f"{fill:.7g}" if isinstance(fill, float) else fill
+            shown = np.datetime64(int(fill // 1), "D") if is_date else f"{fill:.7g}" if isinstance(fill, float) else fill
             notes.append(f"column {name!r} has no value in {said_rows(holes)}: {shown} is put there.")
             column = column.astype(np.float64 if words is None else object).fillna(fill)
         if words is None and is_words(column):
@@ -127,7 +128,7 @@ def table_of(X: Any, always: bool = False) -> DataFrame | None:
         return None
     if not always and all(dtype.kind in "biuf" for dtype in X.dtypes) and not X.isna().to_numpy().any():
         return None
-    return X.rename(columns=str).apply(plain).apply(in_days)
+    return X.rename(columns=str).apply(plain).apply(as_dates)
 
 
 def columns_of(frame: DataFrame) -> Columns:
@@ -152,16 +153,22 @@ def plain(column: Series) -> Series:
     return column.astype(object).map(lambda cell: str(cell).strip(), na_action="ignore")
 
 
-def in_days(column: Series) -> Series:
-    """Words that are dates, such as 2026-05-01 or 1.5.2026, as days since 1970; other columns as they are."""
+def as_dates(column: Series) -> Series:
+    """Words that are dates, such as 2026-05-01 or 1.5.2026, as dates; other columns as they are."""
     import pandas
 
     formats = [f for date, f in _DATES.items() if is_words(column) and column.dropna().str.fullmatch(date).all()]
     if not formats:
         return column
     dates = pandas.to_datetime(column, errors="coerce", utc=True, format=formats[0])
-    days = (dates - pandas.Timestamp(0, tz="UTC")) / pandas.Timedelta(days=1)
-    return column if days.isna().sum() > column.isna().sum() else days
+    return column if dates.isna().sum() > column.isna().sum() else dates
+
+
+def in_days(column: Series) -> Series:
+    """Dates as days since 1970; other columns as they are."""
+    import pandas
+
+    return (column - pandas.Timestamp(0, tz="UTC")) / pandas.Timedelta(days=1) if column.dtype.kind == "M" else column
 
 
 def is_words(column: Series) -> bool:

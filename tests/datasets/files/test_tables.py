@@ -232,6 +232,18 @@ def test_dates_become_days(tmp_path: Path) -> None:
         load_inputs(tmp_path / "new.csv", data.options)
 
 
+def test_a_date_that_is_put_somewhere_is_said_as_one(tmp_path: Path) -> None:
+    days = ["2026-05-01", "2026-05-03", "", "2026-05-09", "2026-05-02", "2026-05-02", "2026-05-03"]
+    (tmp_path / "t.csv").write_text("day,a,y\n" + "".join(f"{day},{i},{i / 7}\n" for i, day in enumerate(days)))
+    data = load(tmp_path / "t.csv", ReadOptions(impute=True))
+    assert "column 'day' has no value in row 3: 2026-05-02 is put there." in data.notes  # at noon
+    np.testing.assert_allclose(data.x[:, 0], [20574, 20576, 20575.5, 20582, 20575, 20575, 20576])
+    (tmp_path / "new.csv").write_text("day,a\n2026-05-01,1\n,2\n")
+    new = load_inputs(tmp_path / "new.csv", data.options)
+    assert new.notes == ["column 'day' has no value in row 2: 2026-05-02 is put there."]
+    np.testing.assert_allclose(new.x, [[20574, 1], [20575.5, 2]])
+
+
 def test_rows_keep_their_numbers_when_others_are_left_out(tmp_path: Path) -> None:
     (tmp_path / "t.csv").write_text("a,y\n1,\n2,1.5\n,2.5\n4,3.5\n")
     data = load(tmp_path / "t.csv", ReadOptions(impute=True, drop_missing=True))

@@ -20,7 +20,7 @@ import numpy as np
 from jaxtyping import Shaped
 
 from orbitgp.datasets.base import DatasetError
-from orbitgp.datasets.columns import DOTTED_DATE, LONGEST, first_few, in_days, is_words, plain, said_rows, too_many_words
+from orbitgp.datasets.columns import DOTTED_DATE, LONGEST, as_dates, first_few, is_words, plain, said_rows, too_many_words
 from orbitgp.datasets.files.data import PANDAS, Data, ReadOptions
 from orbitgp.orbits.description import listed
 
@@ -44,7 +44,7 @@ def read_table(path: Path, options: ReadOptions, training: bool) -> Data:
     elif options.columns is None:
         options = replace(options, columns=tuple(name for name in frame if name != target))
     columns = [name for name in options.columns or () if name in frame]
-    days = {name: in_days(frame[name]) for name in columns if is_words(frame[name])}
+    days = {name: as_dates(frame[name]) for name in columns if is_words(frame[name])}
     frame = frame.assign(**days)
     lost = [name for name in options.columns or () if name not in frame]
     problems += [f"there is no column {name!r}, which the model was trained on: {_columns(frame, name)}" for name in lost]

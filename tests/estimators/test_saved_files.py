@@ -180,5 +180,5 @@ class TestWriting:
         config = json.loads(metadata["config"])
         assert config["modules"]["learned.orbit"]["build"] == {"$object": ["orbitgp:Rotation", {}]}
         assert config["noted"]["classes_"]["$object"][1]["data"] == ["a", "b", "c"]
-        assert config["versions"]["torch"] == torch.__version__
+        assert config["versions"]["torch"].split("+")[0] == torch.__version__.split("+")[0]  # only one may say cpu
         assert config["versions"]["gpytorch"] == gpytorch.__version__

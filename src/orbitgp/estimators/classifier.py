@@ -37,7 +37,7 @@ class InvariantGPClassifier(ClassifierMixin, InvariantEstimator):
     The other arguments are those of :class:`orbitgp.InvariantGPRegressor`, without ``normalize_y``. Labels may be of any type.
 
     Attributes:
-        classes_: the labels, in the order of the columns of ``predict_proba``.
+        classes_ (np.ndarray): the labels, in the order of the columns of ``predict_proba``.
         evidence_: the log marginal likelihood, or bounds on it. It compares orbits and kernels under one likelihood, never two
             likelihoods.
 

@@ -86,20 +86,20 @@ class InvariantGPRegressor(RegressorMixin, InvariantEstimator):
 
     Attributes:
         evidence_: the log marginal likelihood of y or bounds on it, with its Monte-Carlo error (:class:`orbitgp.Evidence`).
-        inference_: ``exact`` or ``sparse``, whichever was used.
+        inference_ (str): ``exact`` or ``sparse``, whichever was used.
         plausible_: the narrowest and the widest that is plausible of each learned quantity, by name (``describe`` says it in
             units): with the other parameters at their best, the log evidence lies less than 1.92 nats below its top there,
             which holds the true value in about 95 % of all fits. An end is infinite where the data set no limit, and
             there is None of a quantity that they do not determine.
         examples_: a few training inputs and their targets, for ``report`` and notebooks.
-        converged_: whether the run ended because there was little left to gain, and not at a limit.
-        diagnostics_: what happened in the run, in words.
+        converged_ (bool): whether the run ended because there was little left to gain, and not at a limit.
+        diagnostics_ (str): what happened in the run, in words.
         orbit_: what was learned of the orbit; ``orbit_.describe()`` says it in physical units.
-        kernel_: the GPyTorch kernel, which prints its learned hyperparameters.
-        likelihood_: the likelihood, with what it learned.
-        ard_: whether columns have lengthscales of their own; ``ard_gain_`` are the nats that these gain, where ``ard`` is auto.
-        history_: the bound, ranges and hyperparameters over time.
-        interrupted_: whether Ctrl-C ended the fit before its budget.
+        kernel_ (Kernel): the GPyTorch kernel, which prints its learned hyperparameters.
+        likelihood_ (Likelihood): the likelihood, with what it learned.
+        ard_ (bool): whether each column has a lengthscale; ``ard_gain_``: what these gain, in nats, if ``ard`` is auto.
+        history_ (list[dict[str, Any]]): the bound, ranges and hyperparameters over time.
+        interrupted_ (bool): whether Ctrl-C ended the fit before its budget.
         model_: the :class:`orbitgp.InvariantGP`, or :class:`orbitgp.inference.exact.ExactGP`, for joint predictions.
     """
 

@@ -56,10 +56,7 @@ class Columns:
     def learned(self: Known, frame: DataFrame, impute: bool) -> Known:
         """The same with the words of these columns and, to ``impute``, their medians or most frequent words."""
         words = {str(name): sorted(set(column.dropna())) for name, column in frame.items() if is_words(column)}
-        fills = {
-            name: str(column.mode()[0]) if name in words else float(in_days(column).dropna().median())
-            for name, column in frame.items()
-        }
+        fills = {name: str(c.mode()[0]) if name in words else float(in_days(c).dropna().median()) for name, c in frame.items()}
         return replace(self, columns=tuple(frame), levels=words, fills=fills if impute else {})
 
     def inputs(self, frame: DataFrame, notes: list[str]) -> dict[str, Float[np.ndarray, " rows"]]:

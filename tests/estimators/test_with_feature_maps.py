@@ -202,7 +202,7 @@ class TestEstimators:
         (lambda x: None, "but gives NoneType"),
         (lambda x: x * math.nan, "numbers that are not finite"),
         (lambda x: x / 0, "numbers that are not finite"),
-        (lambda x: x @ torch.ones(5, 2).double(), r"cannot be evaluated on inputs of shape \(4,\): mat1 and mat2"),
+        (lambda x: x @ torch.ones(5, 2).double(), r"cannot be evaluated on inputs of shape \(4,\): .*mat1 and mat2"),
         (lambda x: x[:, 9], "cannot be evaluated"),
         (RuntimeError("first\nsecond"), r"the feature map Returns cannot be evaluated on inputs of shape \(4,\): first$"),
         (ValueError("no such input"), "no such input"),

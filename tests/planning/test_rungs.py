@@ -46,14 +46,21 @@ def test_neighbours_are_tried_with_few_rows_and_draws_that_suffice(
 
 
 def test_few_rows_tell_starts_apart_where_there_are_several() -> None:
-    alone, several = rungs(2_000, None, several=False), rungs(2_000, None, several=True)
-    assert several[0].rows < alone[0].rows
-    assert set(alone) <= set(several)
-    assert len(rungs(20, None, several=True)) == 1
+    for draws in (None, FIRST_DRAWS):
+        alone, several = rungs(2_000, draws, several=False), rungs(2_000, draws, several=True)
+        assert several[0].rows < alone[0].rows
+        assert set(alone) <= set(several)
+        assert len(rungs(20, draws, several=True)) == 1
+
+
+def test_very_few_rows_tell_starts_apart_only_where_all_would_be_dear() -> None:
+    """50 of 200 signals lost the better lengthscale and constants of a feature map, and up to 117 nats."""
+    assert rungs(200, None, several=True) == [Rung(200, None)]
+    assert rungs(200, FIRST_DRAWS, several=True) == [Rung(50, FIRST_DRAWS), Rung(200, FIRST_DRAWS)]
 
 
 def test_draws_that_the_user_fixed_are_those_of_every_rung() -> None:
     for draws in (3, 200):
         ladder = rungs(2_000, draws, several=True, fixed_draws=True)
         assert {rung.draws for rung in ladder} == {draws}
-        assert [rung.rows for rung in ladder] == [rung.rows for rung in rungs(2_000, None, several=True)]
+        assert [rung.rows for rung in ladder] == [rung.rows for rung in rungs(2_000, FIRST_DRAWS, several=True)]

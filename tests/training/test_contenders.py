@@ -123,16 +123,6 @@ class TestNeighbours:
         for found in (narrow, wide):
             np.testing.assert_array_equal(found[~LEARNED.is_reach], vector(2.0)[~LEARNED.is_reach])
 
-    def test_kernel_and_likelihood_follow_to_where_a_quadratic_is_best(self) -> None:
-        generator = np.random.default_rng(0)
-        root = generator.normal(size=(len(LEARNED.is_reach),) * 2)
-        hessian, best = 50 * (root @ root.T + np.eye(len(root))), vector(2.0)
-        others = ~LEARNED.is_reach
-        for found in neighbours(Optimum(0.0, best, np.linalg.inv(hessian)), LEARNED)[0]:
-            slope = hessian @ (found - best)
-            np.testing.assert_allclose(slope[others], 0.0, atol=1e-9)
-            assert abs(reach_of(found) - 2.0) > 0.5
-
     def test_several_reaches_move_one_by_one_and_together(self) -> None:
         learned = learned_vector(Affine())
         here = np.ones(len(learned.is_reach))

@@ -28,10 +28,11 @@ def rungs(rows: int, draws: int | None, several: bool, fixed_draws: bool = False
     """The ladder up to all ``rows`` to learn from and ``draws`` at most; ``several``: whether several candidates begin it.
 
     Rows grow first, then draws; but where rows are many, one rung in the middle has few rows and more draws
-    (:func:`for_neighbours`). ``fixed_draws``: every rung has ``draws`` of them, as the user said.
+    (:func:`for_neighbours`). Without draws, no rung needs as few rows as the sketch, which may lose the best start.
+    ``fixed_draws``: every rung has ``draws`` of them, as the user said.
     """
     first = draws if draws is None or fixed_draws else min(FIRST_DRAWS, draws)
-    few = [SKETCH_ROWS] if several and rows >= 2 * SKETCH_ROWS else []
+    few = [SKETCH_ROWS] if several and draws is not None and rows >= 2 * SKETCH_ROWS else []
     more = [rows // times for times in (64, 16, 4) if rows // times >= LEAST_ROWS]
     enough = first if draws is None or fixed_draws else min(LEAST_DRAWS, draws)
     middle = [Rung(NEIGHBOUR_ROWS, enough)] if several and rows >= 2 * NEIGHBOUR_ROWS else []

@@ -75,7 +75,7 @@ def neighbours(best: Optimum, learned: LearnedVector, near: bool = False) -> tup
     """Where to begin beside the best: in any case, and where the evidence is higher than that of the best.
 
     The first are all reaches scaled together, or set to the widest where they are close to it; the others each scaled alone.
-    Kernel and likelihood follow, as far as the inverse Hessian tells. ``near``: half as far, and only where it is higher.
+    Kernel and likelihood stay. ``near``: half as far, and only where it is higher.
     """
     vector, factor = best.vector, _NEIGHBOUR**0.5 if near else _NEIGHBOUR
     reaches = np.flatnonzero(learned.is_reach)
@@ -90,19 +90,4 @@ def neighbours(best: Optimum, learned: LearnedVector, near: bool = False) -> tup
     if close.any():
         all_at_once.append(np.where(close, learned.widest, vector))
         all_at_once = [np.clip(one, -learned.widest, learned.widest) for one in all_at_once]
-    return [_followed(one, best, learned) for one in all_at_once], [_followed(one, best, learned) for one in one_at_a_time]
-
-
-def _followed(vector: Vector, best: Optimum, learned: LearnedVector) -> Vector:
-    """These reaches, with the kernel and the likelihood where the evidence is expected to be best for them.
-
-    With the inverse Hessian H, a step d of reaches r takes others o by H_or H_rr^-1 d.
-    """
-    others, moved = ~(learned.is_reach | learned.is_shape), learned.is_reach
-    if best.inverse_hessian is None or not others.any():
-        return vector
-    along = best.inverse_hessian[np.ix_(others, moved)]
-    step = along @ np.linalg.solve(best.inverse_hessian[np.ix_(moved, moved)], (vector - best.vector)[moved])
-    found = vector.copy()
-    found[others] += step.clip(-1.0, 1.0)
-    return found
+    return all_at_once, one_at_a_time

@@ -69,7 +69,7 @@ EXPERIMENTS = {module.EXPERIMENT.name: module.EXPERIMENT for module in OTHERS} |
 
 
 class Excerpt(NamedTuple):
-    """A shorter table, of all records of an experiment or of some. Claims below it are those of the experiment."""
+    """A shorter table, of all records of an experiment or of some. Claims below it are those that these records can show."""
 
     experiment: Experiment
     table: Callable[[Records], str]
@@ -102,9 +102,8 @@ def table(name: str, results: Path) -> str:
     if name not in EXCERPTS | EXPERIMENTS:
         raise ValueError(f"there is no table {name!r}: there are settings, {', '.join([*EXCERPTS, *EXPERIMENTS])}.")
     experiment, written, chosen = EXCERPTS.get(name) or Excerpt(EXPERIMENTS[name], EXPERIMENTS[name].table)
-    recorded = experiment.recorded(results / f"{experiment.name}.jsonl")
-    found = list(filter(chosen, recorded))
-    return _page_text(written(found), found, experiment.check(recorded)) if found else MISSING
+    found = list(filter(chosen, experiment.recorded(results / f"{experiment.name}.jsonl")))
+    return _page_text(written(found), found, experiment.check(found)) if found else MISSING
 
 
 def pages(root: Path) -> Iterator[Path]:

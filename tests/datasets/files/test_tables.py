@@ -265,7 +265,7 @@ def test_decimal_commas(tmp_path: Path) -> None:
     (tmp_path / "t.csv").write_text("a;b;y\n1,5;2;0,25\n-3,25;4;1\n")
     with pytest.raises(DatasetError, match=r"--read sep=';'; .*--read decimal=','"):
         load(tmp_path / "t.csv")
-    data = load(tmp_path / "t.csv", ReadOptions(read=dict(map(read_option, ("sep=;", "decimal=,")))))
+    data = load(tmp_path / "t.csv", ReadOptions(read=dict(map(read_option, ("sep=';'", "decimal=,")))))  # one has its quotes
     np.testing.assert_array_equal(data.x, [[1.5, 2], [-3.25, 4]])
     np.testing.assert_array_equal(data.y, [0.25, 1])
 

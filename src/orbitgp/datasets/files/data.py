@@ -67,7 +67,7 @@ def check_memory(needed: float | int, what: str, advice: str = "") -> None:
 
 def read_option(text: str) -> tuple[str, Any]:
     """An option of pandas, ``KEY=VALUE``; commas separate several ``na_values``."""
-    key, equals, value = text.partition("=")
+    key, equals, value = (part.strip("'\"") for part in text.partition("="))  # quotes that no shell has taken away
     if key not in PANDAS or not equals:
         raise DatasetError(f"--read takes KEY=VALUE, where KEY is one of {', '.join(PANDAS)}, not {text!r}.")
     if key in ("header", "skiprows"):

@@ -19,6 +19,7 @@ from pandas import DataFrame
 import orbitgp
 from orbitgp import Comparison
 from orbitgp.comparison import compare
+from orbitgp.comparison.compare import orbit_name
 from orbitgp.comparison.parallel import Job, train_all
 from orbitgp.estimators import InvariantGPRegressor
 from orbitgp.likelihoods import StudentT
@@ -292,3 +293,15 @@ def test_bounds_of_exact_inference_are_said_and_no_others(symmetric: tuple[np.nd
     by_bound = compare(x, y, ["none", "swap(0, 1)"], likelihood="student-t", **limits)
     assert "the lower bound that the StudentT likelihood gives" in by_bound.verdict
     assert "lower bound" not in compared[0].verdict
+
+
+@pytest.mark.parametrize(
+    ("text", "name"),
+    [
+        ("affine * deformation", "affine*deformation"),
+        (" swap( left, 'right hand' ) ", "swap(left,'right hand')"),
+        (None, "none"),
+    ],
+)
+def test_an_orbit_is_called_what_was_typed_without_needless_blanks(text: str | None, name: str) -> None:
+    assert orbit_name(text) == name

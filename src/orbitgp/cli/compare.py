@@ -73,14 +73,14 @@ def train_and_rank(run: Run, jobs: int | None) -> tuple[Comparison, dict[str, An
     import torch
 
     from orbitgp import comparison
-    from orbitgp.comparison.compare import OneBar, named_orbits
+    from orbitgp.comparison.compare import OneBar, named_orbits, orbit_name
     from orbitgp.orbits import Identity
     from orbitgp.training.progress import Progress
 
     config, data = run.config, run.data
     on_cpu = torch.device(config["settings"]["device"]).type == "cpu"  # a model for each core or GPU
     workers = jobs or (joblib.effective_n_jobs(-1) if on_cpu else max(1, torch.cuda.device_count()))
-    made = {text.replace(" ", ""): orbit_for(config, text, data) for text in config["orbits"]}
+    made = {orbit_name(text): orbit_for(config, text, data) for text in config["orbits"]}
     named = named_orbits(made, data.input_shape)
     steps = config["settings"]["max_steps"]
     common = {"X": data.x, "y": data.y, "task": config["task"], "n_jobs": workers, "keep": run.models}

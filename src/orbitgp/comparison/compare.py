@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
@@ -130,7 +131,7 @@ def named_orbits(orbits: Orbits, shape: tuple[int, ...], columns: Sequence[str] 
     """Orbits by name, in their order. Orbits given as texts may name columns."""
     if isinstance(orbits, str | Orbit):
         raise TypeError("orbits must be a list of orbits, or a dictionary of them by name.")
-    pairs = list(orbits.items()) if isinstance(orbits, Mapping) else [(_name(value), value) for value in orbits]
+    pairs = list(orbits.items()) if isinstance(orbits, Mapping) else [(orbit_name(value), value) for value in orbits]
     named = {str(name): make_orbit(value, shape, columns) for name, value in pairs}
     if len(named) < len(pairs):
         twice, _ = Counter(name for name, _ in pairs).most_common(1)[0]
@@ -140,7 +141,8 @@ def named_orbits(orbits: Orbits, shape: tuple[int, ...], columns: Sequence[str] 
     return named
 
 
-def _name(value: str | Orbit | None) -> str:
+def orbit_name(value: str | Orbit | None) -> str:
+    """What a comparison calls an orbit; names of columns keep their blanks."""
     if isinstance(value, str):
-        return value.replace(" ", "")
+        return re.sub(r"\s*([()*,=])\s*", r"\1", value.strip())
     return value.describe().title if isinstance(value, Orbit) else str(value).lower()  # what is no orbit is refused later

@@ -172,8 +172,9 @@ def test_short_runs_are_not_screened() -> None:
     assert make_trainer(Slide(0, 1.0), max_steps=100, start_rows=0).screened
 
 
-def test_a_run_that_is_stopped_in_screening_has_made_no_choice() -> None:
+def test_a_run_that_is_stopped_in_screening_has_made_no_choice(monkeypatch: pytest.MonkeyPatch) -> None:
     trainer = make_trainer(Slide(0, 1.0), max_steps=100, start_rows=20)
+    monkeypatch.setattr(ExactGP, "condition", lambda *_: pytest.fail("nobody waits for the posterior of a start"))
     trainer.stop()
     trainer.choose_start()
     assert not trainer.screened

@@ -91,8 +91,13 @@ class Ladder(Run):
         return solution
 
     def learn(self) -> None:
-        """The same without the posterior of all data; a constant prior mean is that of the rows learned from."""
+        """The same without the posterior of all data; a constant prior mean is that of the rows learned from.
+
+        A run that is stopped takes no time for that.
+        """
         self._learn_in_time()
+        if self.stopped:
+            return
         rung = Rung(self.learn_rows, self.model.num_samples)
         last, start = self.objective(rung), time.perf_counter()
         solution = last.model.condition(self.likelihood, last.y)

@@ -147,7 +147,7 @@ def set_last_posterior(climb: Ladder, rest: TimeLeft) -> None:
 
 
 def pace_of(climb: Ladder) -> float:
-    """Measured over nominal seconds of a pass over the data, by the posterior that ended the climb."""
+    """Measured over nominal seconds of a pass over the data, by the posterior that ended the climb; infinite without one."""
     assert isinstance(climb.model, CollapsedGP)
     sparse, samples = climb.model.sparse, climb.model.num_samples
-    return climb.condition_seconds / pass_seconds(sparse, climb.likelihood, climb.x, climb.learn_rows, samples)
+    return (climb.condition_seconds or inf) / pass_seconds(sparse, climb.likelihood, climb.x, climb.learn_rows, samples)

@@ -46,6 +46,9 @@ def test_what_follows_is_left() -> None:
     assert limit.to_learn(8) == pytest.approx(180 - eight / 2)
     limit.record_evaluation(99.0, 200, 8)  # of few rows, which tell nothing
     assert limit.to_learn(8) == pytest.approx(180 - eight / 2)
+    loaded = TimeLimit(180.0, 1000, 10_000, limit.work)
+    loaded.record_evaluation(99.0, 200, 8, load=2.0)  # others have half of the machine
+    assert loaded.to_learn(8) == pytest.approx(180 - 2 * eight)
 
 
 def test_the_posterior_has_as_many_draws_as_fit_a_quarter_of_the_time() -> None:
@@ -123,7 +126,7 @@ class Evaluations:
             return plain(objective, vector)
 
         monkeypatch.setattr(Objective, "__call__", counted)
-        monkeypatch.setattr(run_module, "time", SimpleNamespace(perf_counter=lambda: self.now))
+        monkeypatch.setattr(run_module, "time", SimpleNamespace(perf_counter=lambda: self.now, process_time=lambda: self.now))
 
 
 @pytest.mark.parametrize("learn_rows", [100, 400])
@@ -238,7 +241,7 @@ def test_draws_are_doubled_only_where_there_is_time_to_condition_with_twice_as_m
 def test_evaluations_without_the_orbit_do_not_tell_the_pace(monkeypatch: pytest.MonkeyPatch) -> None:
     """They have no draws, and take next to no time."""
     told: list[int | None] = []
-    monkeypatch.setattr(TimeLimit, "record_evaluation", lambda self, seconds, rows, samples: told.append(samples))
+    monkeypatch.setattr(TimeLimit, "record_evaluation", lambda self, seconds, rows, samples, load: told.append(samples))
     run = noisy_inputs(None)
     run.run()
     assert any(record["without_orbit"] for record in run.history)

@@ -72,7 +72,7 @@ def test_a_state_stays_as_it_was() -> None:
 
 def test_a_run_that_continues_leaves_out_what_the_first_one_did(monkeypatch: pytest.MonkeyPatch) -> None:
     now = [0.0]
-    monkeypatch.setattr(run_module, "time", SimpleNamespace(perf_counter=lambda: now[0]))
+    monkeypatch.setattr(run_module, "time", SimpleNamespace(perf_counter=lambda: now[0], process_time=lambda: now[0]))
     late = made(limit=TimeLimit(100.0))
     late.climb_once(climb_to, 1.0)
     assert not late.is_late(RUNG)

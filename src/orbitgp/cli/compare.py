@@ -85,8 +85,11 @@ def train_and_rank(run: Run, jobs: int | None) -> tuple[Comparison, dict[str, An
     steps = config["settings"]["max_steps"]
     common = {"X": data.x, "y": data.y, "task": config["task"], "n_jobs": workers, "keep": run.models}
     common |= {"refine_seconds": config["asked"].get("refine_seconds"), **estimator_settings(config)}
-    if limit := run.model_seconds():  # workers take as long to begin as reading did
-        left = limit - (time.perf_counter() - run.begun) - run.read_seconds * (workers > 1)
+    if limit := run.model_seconds():
+        left = limit - (time.perf_counter() - run.begun)
+        if left < 4 * run.read_seconds:  # workers take as long to begin as reading did, and longer where others work, too
+            workers = common["n_jobs"] = 1
+        left -= run.read_seconds * (workers > 1)
         common["max_seconds"] = max(left, 0.2 * limit) / ceil(len(named) / workers)
         common["refine_seconds"] = common["refine_seconds"] or 0.0
     at_a_time, of_steps = f", {workers} at a time" * (workers > 1), "" if steps is None else f" of {steps} steps"

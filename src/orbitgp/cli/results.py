@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import shlex
+import time
 from typing import TYPE_CHECKING, Any
 
 import typer
@@ -66,10 +67,15 @@ def finish(
         notes=[*data.notes, *["The run was stopped early: this is the model so far."] * model.interrupted_],
         remarks=[*lengthscales, *noise_in_units(model.orbit_.describe(), options.features, scales)],
     )
+    begun = time.perf_counter()
     result = {**_result(content, run), "interrupted": bool(stopped or model.interrupted_)}
     if comparison is not None:
-        test, own, ranked = content.test, content.scores, {row.orbit: comparison.models[row.orbit] for row in comparison.rows}
-        scores = {} if test is None else {name: own if one is model else score(one, *test, 0) for name, one in ranked.items()}
+        test, ranked = content.test, {row.orbit: comparison.models[row.orbit] for row in comparison.rows}
+        scores = {} if test is None else {comparison.best: content.scores}
+        took = time.perf_counter() - begun
+        for name in ranked if test is not None else ():
+            if name not in scores and run.has_time(took):
+                scores[name] = score(ranked[name], *test, 0)
         # Held-out data have no part in the verdict.
         result["comparison"] = {
             **comparison.to_dict(),

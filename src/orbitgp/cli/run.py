@@ -18,6 +18,7 @@ from __future__ import annotations
 import json
 import re
 import shlex
+import time
 from dataclasses import asdict
 from hashlib import sha256
 from pathlib import Path
@@ -113,6 +114,11 @@ class Run:
         """Of the limit, those before the report, which takes half as long as reading: both mostly load libraries."""
         limit: float | None = self.config["settings"]["max_seconds"]
         return limit and limit - max(0.1 * limit, 0.5 * self.read_seconds)
+
+    def has_time(self, seconds: float) -> bool:
+        """Whether the limit leaves as many seconds."""
+        limit = self.config["settings"]["max_seconds"]
+        return limit is None or time.perf_counter() - self.begun + seconds <= limit
 
     def resume_command(self) -> str:
         """What to type to go on with this run."""

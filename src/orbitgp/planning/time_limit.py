@@ -39,10 +39,15 @@ class TimeLimit:
     work: Workload | None = None
     pace: float = 1.0
 
-    def record_evaluation(self, seconds: float, rows: int, samples: int | None) -> None:
-        """An evaluation took this long. Those of less than a quarter of the rows learned from tell little of these."""
+    def record_evaluation(self, seconds: float, rows: int, samples: int | None, load: float = 0.0) -> None:
+        """An evaluation took this long, and the run so far ``load`` times as long as this process was at work.
+
+        Those of less than a quarter of the rows learned from tell little of these; then the load does.
+        """
         if self.work is not None and 4 * rows >= self.learn_rows:
             self.pace = seconds / self._with(samples).evaluation(rows).seconds
+        elif self.work is not None:
+            self.pace = max(self.pace, load)
 
     def evaluation_seconds(self, rows: int, samples: int | None) -> float:
         """What an evaluation takes at the nominal speed; nothing where that is not known."""

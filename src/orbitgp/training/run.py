@@ -130,12 +130,12 @@ class Run(Engine):
         self._late_after: int | None = None  # climbs after which candidates had taken their share of the time
         self._done = 0  # climbs that this run has come to, or the one that it continues
         self._climb_number = -1
-        self._clock = time.perf_counter()
+        self.start_clock()
         self._snapshot = self.state()
 
     def start_clock(self) -> None:
         """Before the first evaluation, in this process."""
-        self._clock = time.perf_counter() - self.seconds
+        self._clock, self._began = time.perf_counter() - self.seconds, (time.perf_counter(), time.process_time())
 
     def evaluate(self, objective: Objective, vector: Vector, rung: Rung) -> tuple[float, Vector]:
         """Evaluate an objective once, if the budget allows."""
@@ -144,7 +144,9 @@ class Run(Engine):
             self._nominal += self.limit.evaluation_seconds(rung.rows, 1 if objective.is_plain else rung.draws)
             found = objective(vector)
         if not objective.is_plain:
-            self.limit.record_evaluation(time.perf_counter() - self._clock - self.seconds, rung.rows, rung.draws)
+            now, busy = time.perf_counter(), time.process_time() - self._began[1]
+            load = (now - self._began[0]) / max(busy, 1e-9)
+            self.limit.record_evaluation(now - self._clock - self.seconds, rung.rows, rung.draws, load)
         return found
 
     def score(self, objective: Objective, rung: Rung, vector: Vector) -> float:

@@ -115,29 +115,46 @@ def test_no_more_than_a_few_go_on_and_one_always_does() -> None:
     assert survivors(lambda reach: -math.inf, [1.0]) == [1.0]
 
 
+def flat(_: Vector) -> float:
+    """The same evidence everywhere."""
+    return 0.0
+
+
 class TestNeighbours:
     def test_one_reach_is_made_wider_and_narrower(self) -> None:
-        (narrow, wide), others = neighbours(Optimum(0.0, vector(2.0)), LEARNED)
-        assert others == []
+        narrow, wide = neighbours(Optimum(0.0, vector(2.0)), LEARNED, flat)
         assert reach_of(narrow) < 2.0 < reach_of(wide)
         for found in (narrow, wide):
             np.testing.assert_array_equal(found[~LEARNED.is_reach], vector(2.0)[~LEARNED.is_reach])
 
-    def test_several_reaches_move_one_by_one_and_together(self) -> None:
+    def test_kernel_and_likelihood_follow_where_that_has_more_evidence(self) -> None:
+        generator = np.random.default_rng(0)
+        root = generator.normal(size=(len(LEARNED.is_reach),) * 2)
+        hessian, top = 50 * (root @ root.T + np.eye(len(root))), vector(2.0)
+        best, others = Optimum(0.0, top, np.linalg.inv(hessian)), ~LEARNED.is_reach
+
+        def quadratic(at: Vector) -> float:
+            return float(-0.5 * (at - top) @ hessian @ (at - top))
+
+        for found in neighbours(best, LEARNED, quadratic):
+            np.testing.assert_allclose((hessian @ (found - top))[others], 0.0, atol=1e-9)
+            assert abs(reach_of(found) - 2.0) > 0.5
+        for found in neighbours(best, LEARNED, lambda at: -quadratic(at)):
+            np.testing.assert_array_equal(found[others], top[others])
+
+    def test_several_reaches_move_together_and_one_by_one_where_that_is_higher(self) -> None:
         learned = learned_vector(Affine())
         here = np.ones(len(learned.is_reach))
-        together, one_by_one = (
-            [tuple(np.flatnonzero(found != here)) for found in some] for some in neighbours(Optimum(0.0, here), learned)
-        )
         reaches = np.flatnonzero(learned.is_reach)
-        assert together == 2 * [tuple(reaches)]
-        assert one_by_one == [(i,) for i in reaches for _ in range(2)]
+        for value_at, alone in ((flat, []), (lambda at: float(at.sum() > here.sum()), [(i,) for i in reaches])):
+            moved = [tuple(np.flatnonzero(found != here)) for found in neighbours(Optimum(0.0, here), learned, value_at)]
+            assert moved == [*2 * [tuple(reaches)], *alone]
 
-    def test_near_ones_lie_between_and_keep_the_kernel(self) -> None:
-        best = Optimum(0.0, vector(2.0), np.linalg.inv(50 * np.eye(len(LEARNED.is_reach)) + 1))
-        (narrow, wide), _ = neighbours(best, LEARNED)
-        given, (narrower, wider) = neighbours(best, LEARNED, near=True)
-        assert given == []
+    def test_near_ones_are_higher_lie_between_and_keep_the_kernel(self) -> None:
+        best = Optimum(-1.0, vector(2.0), np.linalg.inv(50 * np.eye(len(LEARNED.is_reach)) + 1))
+        narrow, wide = neighbours(best, LEARNED, flat)
+        narrower, wider = neighbours(best, LEARNED, flat, near=True)
+        assert neighbours(best._replace(value=0.0), LEARNED, flat, near=True) == []
         assert reach_of(narrow) < reach_of(narrower) < 2.0 < reach_of(wider) < reach_of(wide)
         for found in (narrower, wider):
             np.testing.assert_array_equal(found[~LEARNED.is_reach], best.vector[~LEARNED.is_reach])
@@ -147,11 +164,11 @@ class TestNeighbours:
         learned = learned_vector(Rotation(170.0))
         (widest,) = learned.widest[learned.is_reach]
         assert math.isfinite(widest)
-        near, _ = neighbours(Optimum(0.0, np.where(learned.is_reach, share * widest, 1.0)), learned)
+        near = neighbours(Optimum(0.0, np.where(learned.is_reach, share * widest, 1.0)), learned, flat)
         found = [abs(each[learned.is_reach][0]) for each in near]
         assert found[-1] == widest
         assert max(found) == widest
-        far, _ = neighbours(Optimum(0.0, np.where(learned.is_reach, 0.2 * widest, 1.0)), learned)
+        far = neighbours(Optimum(0.0, np.where(learned.is_reach, 0.2 * widest, 1.0)), learned, flat)
         assert all(abs(each[learned.is_reach][0]) < 0.5 * widest for each in far)
 
 

@@ -39,7 +39,7 @@ def contenders(
 
 
 def least_to_win(rivals: Sequence[Optimum], sees_all: bool, learned: LearnedVector) -> float:
-    """Nats below which a climb on the same rung cannot win against all of these, if fresh draws change all about alike.
+    """The evidence below which a climb on the same rung cannot win against all of these, if fresh draws change all alike.
 
     Where shapes are learned, the evidence is rough, and how a climb goes does not tell where it ends.
     """
@@ -71,11 +71,11 @@ def _same_hill(optimum: Optimum, better: Optimum, learned: LearnedVector, value_
     return value_at(0.5 * (one + other)) > optimum.fresh - _SADDLE
 
 
-def neighbours(best: Optimum, learned: LearnedVector, near: bool = False) -> tuple[list[Vector], list[Vector]]:
-    """Where to begin beside the best: in any case, and where the evidence is higher than that of the best.
+def neighbours(best: Optimum, learned: LearnedVector, value_at: Callable[[Vector], float], near: bool = False) -> list[Vector]:
+    """Where to begin beside the best: all reaches scaled together, or set to the widest where they are close to it.
 
-    The first are all reaches scaled together, or set to the widest where they are close to it; the others each scaled alone.
-    Kernel and likelihood stay. ``near``: half as far, and only where it is higher.
+    Also each reach scaled alone, where the evidence is higher than that of the best. Kernel and likelihood stay, or follow as
+    far as the inverse Hessian tells, whichever has more evidence. ``near``: half as far, where it is higher; and they stay.
     """
     vector, factor = best.vector, _NEIGHBOUR**0.5 if near else _NEIGHBOUR
     reaches = np.flatnonzero(learned.is_reach)
@@ -85,9 +85,27 @@ def neighbours(best: Optimum, learned: LearnedVector, near: bool = False) -> tup
         for which in ([learned.is_reach] if len(reaches) else [], axes)
     )
     if near:
-        return [], all_at_once + one_at_a_time
+        return [one for one in all_at_once + one_at_a_time if value_at(one) > best.value]
     close = learned.is_reach & (np.abs(vector) > 0.5 * learned.widest) & (np.abs(vector) < 1.5 * learned.widest)
     if close.any():
         all_at_once.append(np.where(close, learned.widest, vector))
         all_at_once = [np.clip(one, -learned.widest, learned.widest) for one in all_at_once]
-    return all_at_once, one_at_a_time
+    all_at_once, one_at_a_time = (
+        [max((one, _followed(one, best, learned)), key=value_at) for one in some] for some in (all_at_once, one_at_a_time)
+    )
+    return all_at_once + [one for one in one_at_a_time if value_at(one) > best.value]
+
+
+def _followed(vector: Vector, best: Optimum, learned: LearnedVector) -> Vector:
+    """These reaches, with the kernel and the likelihood where the evidence is expected to be best for them.
+
+    With the inverse Hessian H, a step d of reaches r takes others o by H_or H_rr^-1 d.
+    """
+    others, moved = ~(learned.is_reach | learned.is_shape), learned.is_reach
+    if best.inverse_hessian is None or not others.any():
+        return vector
+    along = best.inverse_hessian[np.ix_(others, moved)]
+    step = along @ np.linalg.solve(best.inverse_hessian[np.ix_(moved, moved)], (vector - best.vector)[moved])
+    found = vector.copy()
+    found[others] += step.clip(-1.0, 1.0)
+    return found

@@ -8,7 +8,7 @@ narrower, wider and simpler orbits (:mod:`orbitgp.training.starts`). Three rules
   Parameters may feed on these. So each optimum is scored with fresh draws. That score ranks the candidates, and draws double
   until that gains little, and own draws are not far from it. An optimum that only its own draws support is cut back.
 - **Neighbours are tried.** On one rung reaches are made wider and narrower, and climbs begin there, too: plateaus are rough.
-- **The model without the orbit is learned, too.** A narrow orbit with its kernel is a candidate. So no orbit ends below it.
+- **The model without the orbit is learned, too.** A narrow orbit with its kernel is a candidate, so no orbit ends far below it.
 """
 
 from __future__ import annotations
@@ -69,7 +69,7 @@ class Ladder(Run):
         # Which rows are learned from is left to chance; which of them a start sees first should not matter.
         self.order = representative_order(self.y, self.options.seed if self.learn_rows < len(self.x) else 0)
         self.rung = self.rungs[0]
-        self.draw_shift = 0.0  # nats that fresh draws add to the evidence on the present rung
+        self.draw_shift = 0.0  # nats that fresh draws add to the evidence: a running guess for tolerances, at last the result
         self.draw_error = 0.0  # nats; two of them around the shift hold it in 95 %
         self.draw_gain = 0.0  # nats that the last doubling of draws gained or fresh ones took away, if it was the last
         self.condition_seconds = 0.0  # that the posterior of the rows learned from took
@@ -91,10 +91,7 @@ class Ladder(Run):
         return solution
 
     def learn(self) -> None:
-        """The same without the posterior of all data; a constant prior mean is that of the rows learned from.
-
-        A run that is stopped takes no time for that.
-        """
+        """The same without the posterior of all data; a constant prior mean is that of rows learned from, unless stopped."""
         self._learn_in_time()
         if self.stopped:
             return
@@ -153,7 +150,7 @@ class Ladder(Run):
             survivors = contenders(optima, sees_all, self.learned, self.objective(rung, corrected=True).value_at)
             if math.isinf(survivors[0].value):
                 raise FloatingPointError(NOT_FINITE)
-            gain, reached = survivors[0].fresh - reached, -math.inf
+            gain = survivors[0].fresh - reached  # infinite unless only draws have changed
             if self.several and self.learned.is_reach.any() and rung == for_neighbours(self.rungs):
                 survivors = self._beside_neighbours(survivors, sees_all)
             self.draw_shift = survivors[0].fresh - survivors[0].value
@@ -292,8 +289,7 @@ class Ladder(Run):
                 survivors = among(climbed([Optimum(-math.inf, as_given)]))
             for _ in range(_ROUNDS):
                 best = survivors[0]
-                starts, others = neighbours(best, self.learned, near=at_end)
-                starts += [vector for vector in others if score(vector) > best.value]
+                starts = neighbours(best, self.learned, score, near=at_end)
                 rough = climbed([Optimum(-math.inf, start, best.inverse_hessian) for start in starts], rough=True)
                 survivors = among(climbed([one for one in among(rough) if any(one is found for found in rough)]))
                 if survivors[0].fresh <= best.fresh + DRAWS_TOLERANCE / 2:

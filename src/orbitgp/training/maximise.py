@@ -44,8 +44,9 @@ class _Stalled(Exception):
 class Optimum(NamedTuple):
     """The highest point of a search: the evidence there, the parameters, and the inverse Hessian as far as it is known.
 
-    ``fresh`` is the evidence there with draws of the orbit that the search has not seen. Where a climb begins is an ``Optimum``
-    too: that of the rung before, or a start, whose evidence is not known and counts as minus infinity.
+    ``fresh`` is the evidence there with draws of the orbit that the search has not seen. It is minus infinity where it is not
+    known, as of starts, and where the climb failed or cannot win. Where a climb begins is an ``Optimum`` too: that of the rung
+    before, or a start, whose evidence is not known and counts as minus infinity.
     """
 
     value: float

@@ -171,7 +171,7 @@ class Run(Engine):
             raise
 
     def climb_once(self, climb: Callable[..., Optimum], *arguments: Any, **settings: Any) -> Optimum:
-        """The optimum of this climb, which a run that continues already knows."""
+        """The optimum of this climb. A run that continues knows it by its number, so no clock may decide which there are."""
         if self.up_to_date:
             if self.optima:
                 self.between_climbs()

@@ -104,6 +104,12 @@ def test_points_of_one_flat_hill_are_one() -> None:
     assert len(survivors(hills(at1=0.0, at2=0.0), [1.0, 2.0])) == 2
 
 
+@pytest.mark.parametrize("fresh", [0.0, -30.0])
+def test_a_valley_parts_two_hills_however_far_fresh_draws_lower_both(fresh: float) -> None:
+    at = survivors(lambda reach: -25.0 if 1.5 < reach < 2.5 else 0.0, [1.0, 3.0], fresh={1.0: fresh, 3.0: fresh})
+    assert sorted(at) == [1.0, 3.0]
+
+
 def test_a_reach_and_its_negative_are_one_hill() -> None:
     assert len(survivors(lambda reach: -100 * (abs(reach) - 2) ** 2, [2.0, -2.0])) == 1
 

@@ -68,7 +68,7 @@ def _same_hill(optimum: Optimum, better: Optimum, learned: LearnedVector, value_
     of_orbit = learned.is_reach | learned.is_shape
     if learned.is_reach.any() and np.abs(one - other)[of_orbit].max() < NEAR:
         return True
-    return value_at(0.5 * (one + other)) > optimum.fresh - _SADDLE
+    return value_at(0.5 * (one + other)) > min(optimum.value, better.value) - _SADDLE
 
 
 def neighbours(best: Optimum, learned: LearnedVector, value_at: Callable[[Vector], float], near: bool = False) -> list[Vector]:

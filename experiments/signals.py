@@ -37,7 +37,8 @@ SETS = (*FIVE, "BasicMotions", "Tecator")
 PRODUCTS = ("timeshift*timescale", "timeshift*timewarp", "circularshift*timescale")
 TIME = ("timeshift", "circularshift", "timescale", "timewarp", *PRODUCTS)
 ORBITS = ("none", "gain*offset", *TIME)
-OF_SHAPES = ("none", "timeshift", "circularshift")  # others take too long; on OSULeaf, all but none do
+OF_SLOPES = ("none", "gain*offset", "timeshift", "timewarp")
+OF_SHAPES = ("none", "timeshift", "circularshift")  # others take too long; on OSULeaf, of slopes too, all but none do
 ON_RESAMPLES = {"values": ("none", "timeshift", "timewarp"), "shapes": ("none", "timeshift")}  # of other maps, none
 MAPS: dict[str, Callable[[], nn.Module | None]] = {
     "values": lambda: None,
@@ -129,8 +130,9 @@ def candidates(data: str, seed: int) -> list[tuple[str, str]]:
     """The models that the evidence chooses from: orbits and feature maps."""
     if data == "Tecator":
         return [(orbit, feature_map) for feature_map in FOR_SPECTRA for orbit in OF_SPECTRA]
-    of_shapes = OF_SHAPES[:1] if data == "OSULeaf" else OF_SHAPES
-    orbits = {feature_map: of_shapes if feature_map == "shapes" else ORBITS for feature_map in FOR_CLASSES}
+    orbits = {"values": ORBITS, "slope": OF_SLOPES, "curvature": OF_SLOPES, "shapes": OF_SHAPES}
+    if data == "OSULeaf":
+        orbits = {feature_map: ORBITS if feature_map == "values" else ("none",) for feature_map in orbits}
     return [(o, m) for m in FOR_CLASSES for o in orbits[m] if not seed or o in ON_RESAMPLES.get(m, ("none",))]
 
 

@@ -23,12 +23,13 @@ from benchmarks.answers import data_of
 from orbitgp import InvariantGPClassifier
 from orbitgp.inference.exact import ExactGP
 from orbitgp.planning import plan, rungs
-from orbitgp.training import ladder, starts
+from orbitgp.training import contenders, ladder, starts
 
 CASES = ("digits 100 rotation", "digits 100 affine", "digits 100 deformation", "signals 100 timeshift", "signals 60 timewarp")
 LEFT_OUT: dict[str, Callable[[], Any]] = {
     "nothing": lambda: patch.object(ladder, "_ROUNDS", ladder._ROUNDS),
     "neighbours": lambda: patch.object(ladder, "_ROUNDS", 0),
+    "kernels that follow": lambda: patch.object(contenders, "_followed", lambda vector, *_: vector),
     "shapes as given": lambda: patch.object(
         ladder.Ladder, "_beside_neighbours", _without_shapes(ladder.Ladder._beside_neighbours)
     ),
@@ -52,9 +53,9 @@ def _scored(run: Any, objective: Any, start: Any, found: Any, rung: Any) -> Any:
 
 
 def _without_shapes(beside: Callable[..., Any]) -> Callable[..., Any]:
-    def found(run: Any, *arguments: Any) -> Any:
+    def found(run: Any, *arguments: Any, at_end: bool = False) -> Any:
         with patch.object(run.learned, "is_shape", np.zeros_like(run.learned.is_shape)):
-            return beside(run, *arguments)
+            return beside(run, *arguments, at_end=at_end)
 
     return found
 

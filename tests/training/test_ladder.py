@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Sequence
 from itertools import pairwise
 from typing import Any
@@ -254,14 +253,16 @@ def test_a_budget_that_ends_before_the_orbit_is_tried_keeps_the_best() -> None:
     assert all(later > earlier - 0.5 for earlier, later in pairwise(ends))
 
 
-def test_starts_are_not_scored_when_the_time_is_over(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_starts_are_not_scored_when_the_time_is_over(
+    monkeypatch: pytest.MonkeyPatch, let_pass: Callable[[float], None]
+) -> None:
     """Each score takes longer than the limit, so no second one begins; one more measures the end."""
     calls: list[Vector] = []
     value_at = Objective.value_at
 
     def slow(objective: Objective, vector: Vector) -> float:
         calls.append(vector)
-        time.sleep(1.2)
+        let_pass(1.2)
         return value_at(objective, vector)
 
     monkeypatch.setattr(Objective, "value_at", slow)
@@ -271,14 +272,16 @@ def test_starts_are_not_scored_when_the_time_is_over(monkeypatch: pytest.MonkeyP
     assert len(calls) <= 3
 
 
-def test_fresh_draws_score_no_climb_when_the_time_is_over(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_fresh_draws_score_no_climb_when_the_time_is_over(
+    monkeypatch: pytest.MonkeyPatch, let_pass: Callable[[float], None]
+) -> None:
     """The first score takes longer than the limit, so no second one begins but that of the end; what was climbed is kept."""
     found: list[tuple[Vector, int]] = []
     fresh_at = Objective.fresh_at
 
     def slow(objective: Objective, vector: Vector, sets: Sequence[int] = (1, 2)) -> FreshEvidence:
         found.append((vector, len(sets)))
-        time.sleep(2.0 if len(found) == 1 else 0.0)
+        let_pass(2.0 if len(found) == 1 else 0.0)
         return fresh_at(objective, vector, sets)._replace(value=-1e9)  # no climb is supported, and all are scored on the way
 
     monkeypatch.setattr(Objective, "fresh_at", slow)

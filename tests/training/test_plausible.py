@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable
 from math import inf, pi
 from pathlib import Path
@@ -95,14 +94,14 @@ def test_nothing_is_plausible_where_no_time_is_left() -> None:
 
 
 @pytest.mark.slow
-def test_profiles_end_with_the_time(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_profiles_end_with_the_time(monkeypatch: pytest.MonkeyPatch, let_pass: Callable[[float], None]) -> None:
     """There seems to be time, but the first point alone takes longer."""
     late, asked = climbed(), list[Objective]()
     evaluate = Objective.__call__
 
     def slow(objective: Objective, vector: Vector) -> tuple[float, Vector]:
         asked.append(objective)
-        time.sleep(3)
+        let_pass(3)
         return evaluate(objective, vector)
 
     monkeypatch.setattr(Objective, "__call__", slow)

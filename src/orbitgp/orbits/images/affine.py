@@ -107,8 +107,10 @@ class Affine(_AffineWarp):
     The picture is scaled along its axes, then sheared, then rotated, then shifted:
     x_a(p) = x(D^-1 H^-1 R^-1 (p - t)) with D = diag(scale_x, scale_y), H = [[1, shear], [0, 1]].
 
-    Args, each a half-width, a (min, max) pair, or None to leave it out (a left-out parameter does nothing and costs no draw).
-    A learned range contains the value that changes nothing. It stays symmetric unless the pair is not:
+    Each parameter is a half-width, a (min, max) pair, or None to leave it out; then it does nothing and costs no draw.
+    A learned range contains the value that changes nothing. It stays symmetric unless the pair is not.
+
+    Args:
         angle: degrees. A range does not go beyond the whole turn, 180 to either side.
         scale_x, scale_y: factors; 1.16 stands for 1/1.16 to 1.16. Uniform in the logarithm.
         shear: pixels to the right per pixel down.

@@ -147,12 +147,12 @@ def test_a_run_that_cannot_grow_is_repeated_once_and_then_the_verdict_promises_n
 def test_a_run_that_cannot_grow_gets_more_steps_until_it_has_converged() -> None:
     model = bound(10.0, ROWS)
     model.converged_ = False
-    limits = {"max_steps": 40, "max_seconds": 5.0}
+    limits = {"max_steps": 40, "max_seconds": 5.06567837}
     again = trained(replace(job("a", Identity(), inference="sparse", **limits), purpose="40 steps"), model)
     longer = refinement(again, ROWS)
     assert longer is not None
-    assert longer.job.purpose == "80 steps and 10 seconds"
-    assert (longer.job.settings["max_steps"], longer.job.settings["max_seconds"]) == (80, 10.0)
+    assert longer.job.purpose == "80 steps and twice the time"
+    assert (longer.job.settings["max_steps"], longer.job.settings["max_seconds"]) == (80, 10.13135674)
     model.converged_ = True
     assert refinement(again, ROWS) is None
 

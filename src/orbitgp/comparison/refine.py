@@ -41,7 +41,7 @@ from orbitgp.planning.rungs import LEAST_DRAWS
 SHARE = 3.0  # times the seconds of the first models: what refining may take by default
 LEAST_SECONDS = 20.0  # and never less than this
 _REAL_GAIN = 3.0  # nats by which a second sparse run must be better to say what slack costs
-_UNITS = {"num_inducing": "inducing points", "max_steps": "steps", "max_seconds": "seconds"}  # of what is doubled
+_UNITS = {"num_inducing": "inducing points", "max_steps": "steps"}  # of what is doubled
 
 Train = Callable[[Sequence[Job]], list[Trained]]
 
@@ -130,7 +130,7 @@ def refinement(trained: Trained, rows: int) -> Refinement | None:
         taken = [record["step"] for record in getattr(trained.model, "history_", [])[-1:]]
         steps = 2 * int(job.settings.get("max_steps") or max([TrainerSettings.max_steps, *taken]))
         seed, limits = seed + 1, {**grown, "max_steps": steps, **limits}
-    said = listed([f"{limit:,.10g} {_UNITS[name]}" for name, limit in limits.items()])
+    said = listed([f"{limit:,} {_UNITS[name]}" if name in _UNITS else "twice the time" for name, limit in limits.items()])
     return Refinement(replace(job, purpose=said, settings={**job.settings, **limits}, seed=seed), seconds) if limits else None
 
 

@@ -58,8 +58,9 @@ class Machine:
 
         monkeypatch.setattr(InvariantGP, "kernel_means", counted)
         monkeypatch.setattr(orbitgp.estimators.evidence, "ExactGP", CountedGP)
+        clock = SimpleNamespace(perf_counter=lambda: self.now, process_time=lambda: self.now)
         for module in CLOCKED:
-            monkeypatch.setattr(module, "time", SimpleNamespace(perf_counter=lambda: self.now))
+            monkeypatch.setattr(module, "time", clock)
 
 
 def fitted(rows: int = 120, **options: Any) -> InvariantGPRegressor:

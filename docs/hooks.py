@@ -28,6 +28,7 @@ _PICTURE = re.compile(r"(!\[[^\]]*\]\()\.\./((?:\.\./)*results/(\w+\.png)\))")
 _OPTIONS = re.compile(r"<!-- options: (\w+) -->")
 _CELL = re.compile(r"^```python\n(.*?)^```\n", flags=re.DOTALL | re.MULTILINE)
 _SHOWN = re.compile(r"^```\n.*?^```\n|^!\[.*\n", flags=re.DOTALL | re.MULTILINE)  # a notebook shows its own
+_OPTION = re.compile(r"<code>(?=--[\w-]+</code>)")
 _SOURCE = re.compile(r"\]\((?:\.\./)+(src|experiments)/")
 
 
@@ -49,8 +50,8 @@ def on_page_markdown(markdown: str, **_: Any) -> str:
 
 
 def on_page_content(html: str, **_: Any) -> str:
-    """``:class:`orbitgp.Evidence``` becomes `orbitgp.Evidence`."""
-    return _ROLE.sub(r"<code>\1</code>", html)
+    """``:class:`orbitgp.Evidence``` becomes `orbitgp.Evidence`. No line breaks inside of ``--max-data``."""
+    return _OPTION.sub('<code class="option">', _ROLE.sub(r"<code>\1</code>", html))
 
 
 def options(command: str) -> str:

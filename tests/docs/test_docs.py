@@ -111,6 +111,11 @@ def test_source_files_are_linked_at_the_home_of_the_project(hooks: Any) -> None:
     assert hooks.on_page_markdown("[`a`](../../src/b.py)") == f"[`a`]({hooks.HOME}/src/b.py)"
 
 
+def test_an_option_does_not_break(hooks: Any) -> None:
+    html = "<code>--max-data</code> <code>--max-data 100</code>"
+    assert hooks.on_page_content(html) == '<code class="option">--max-data</code> <code>--max-data 100</code>'
+
+
 def test_options_of_a_command_are_a_table(hooks: Any) -> None:
     table = hooks.on_page_markdown("a\n\n<!-- options: predict -->\n")
     assert "| `--out` | Write to this file (.csv or .json), not to the terminal. |" in table

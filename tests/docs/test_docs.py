@@ -131,6 +131,12 @@ def test_a_notebook_has_the_code_of_its_page(hooks: Any) -> None:
     assert not any("```" in part or "![" in part for part in text)
 
 
+def test_python_fits_the_column_of_the_site() -> None:
+    """A wider line would break there, and go on at the margin."""
+    lines = {line: page.name for page in PAGES for code, _ in examples(page) for line in code.splitlines()}
+    assert {line: page for line, page in lines.items() if len(line) > 88} == {}
+
+
 def test_pages_are_short() -> None:
     """Guides, tutorials and explanations: 1,200 words each without their code, and 14,000 together with it."""
     pages = [page for page in PAGES if not {"notes", "reference"} & set(page.parts)]

@@ -83,6 +83,7 @@ class CollapsedGP(nn.Module):
         self, x: Inputs, num_samples: int | None, orbit: Orbit | None = None, seed: int | None = None
     ) -> CollapsedGP:
         """The same model of other data or draws; parameters are shared."""
+        assert orbit is None, "a sparse model is built for its orbit"
         return CollapsedGP(self.sparse, x, num_samples, self.seed if seed is None else seed)
 
     @torch.no_grad()

@@ -6,9 +6,9 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 FIRST_DRAWS = 16  # of an infinite orbit, on all rungs but the last ones
-LEAST_DRAWS, MOST_DRAWS = 32, 128  # with which learning may end
-SKETCH_ROWS = 50  # that tell starts apart, and three times as many; evidence of fewer rows has other optima
-MOST_CONTENDERS = 4  # optima that climb on, at most; about as many climb the first rung, for each learned reach
+LEAST_DRAWS, MOST_DRAWS = 32, 128  # between which learning ends, on the last rung
+SKETCH_ROWS = 50  # of the first rung; the evidence of fewer rows has its optima elsewhere
+MOST_CONTENDERS = 4  # optima that go on to the next rung, at most
 NEIGHBOUR_ROWS = 3 * SKETCH_ROWS  # on which neighbours are tried
 LEAST_ROWS = 300  # fewer say too little to learn an orbit from
 CHECKED_ROWS = 1000  # that stand for all: what fresh draws change, distances, pixels, and examples among them

@@ -17,7 +17,7 @@ import math
 import time
 from collections.abc import Callable, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any
 
@@ -51,8 +51,8 @@ _LAST_SETS = range(3, 8)  # sets of fresh draws that score the end, three where 
 class Ladder(Run):
     """One run of learning: :meth:`run` leaves the model conditioned on all data, at the best parameters.
 
-    Parameters that need no gradient stay as they are. ``rungs`` are the rows and draws of each climb, and the last one is what
-    the user gets. ``several``: whether several candidates climb, or only the model as it is given.
+    ``rungs`` are the rows and draws of each climb, and the last one is what the user gets. ``several``: whether several
+    candidates climb, or only the model as it is given.
     """
 
     model: ExactGP | CollapsedGP
@@ -73,7 +73,7 @@ class Ladder(Run):
         self.draw_error = 0.0  # nats; two of them around the shift hold it in 95 %
         self.draw_gain = 0.0  # nats that the last doubling of draws gained or fresh ones took away, if it was the last
         self.condition_seconds = 0.0  # that the posterior of the rows learned from took
-        self._begin = self.learned.get()
+        self._begin = self._best = self.learned.get()  # where a run that is stopped now would end
         self.start_records(self.model.kernel, self.model.orbit, self.likelihood)
 
     def run(self) -> Posterior[Any]:
@@ -101,23 +101,33 @@ class Ladder(Run):
         self.condition_seconds = time.perf_counter() - start
         self.record(solution.log_evidence, rung)
 
-    def objective(self, rung: Rung, plain: bool = False, corrected: bool = False) -> Objective:
-        """The evidence on a rung, with the orbit or without it; with all draws, or with half of them and a smaller bias."""
+    @property
+    def sees_all(self) -> bool:
+        """Whether the present rung has all rows that are learned from."""
+        return self.rung.rows == self.learn_rows
+
+    def objective(self, rung: Rung, plain: bool = False, near: Vector | None = None) -> Objective:
+        """The evidence on a rung. A climb that begins ``near`` a point has half of the draws, corrected, if noise allows."""
         rows = self.order[: rung.rows].to(self.x.device) if rung.rows < len(self.x) else slice(None)
         model = self.model.restricted(self.x[rows], rung.draws, Identity() if plain else None)
-        if corrected and (rung.draws or 0) > LEAST_DRAWS and isinstance(model, ExactGP) and model.gains_by_correction:
-            model = model.with_corrected_draws()
-        return Objective(model, self.likelihood, self.y[rows], self.learned, plain)
+        found = Objective(model, self.likelihood, self.y[rows], self.learned, plain)
+        if near is None or (rung.draws or 0) <= LEAST_DRAWS:
+            return found
+        if isinstance(model, CollapsedGP) or not model.gains_by_correction:
+            return found
+        corrected = replace(found, model=model.with_corrected_draws())
+        return corrected if math.isfinite(corrected.value_at(near)) else found
 
     def _learn_in_time(self) -> None:
         """Climb as far as there is time. Where it ends early, the posterior may still have more draws."""
         self.start_clock()
         try:
             if self.learned.parameters:
-                self.learned.set(self._climb_ladder().vector)
+                self._best = self._climb_ladder().vector
             self.converged = self._late_after is None  # a candidate that was left out might lead higher
         except Stopped:
             self.rung = Rung(self.learn_rows, self.rung.draws if self.stopped else self.limit.posterior_draws(self.rung.draws))
+        self.learned.set(self._best)
         self.between_climbs()
         self.model.num_samples = self.rung.draws
         with suppress(Stopped):  # draws that chose between candidates are no longer fresh
@@ -131,7 +141,7 @@ class Ladder(Run):
         if rung.draws is None or isinstance(self.model, CollapsedGP):
             return FreshEvidence(0.0, 0.0)
         rung = rung._replace(rows=min(rung.rows, CHECKED_ROWS))
-        objective, share = self.objective(rung, corrected=corrected), self.rung.rows / rung.rows
+        objective, share = self.objective(rung, near=at.vector if corrected else None), self.rung.rows / rung.rows
         with self.interruptibly():
             fresh = objective.fresh_at(at.vector, sets)
             value = at.value if share == 1 and math.isfinite(at.value) else objective.value_at(at.vector)
@@ -141,44 +151,42 @@ class Ladder(Run):
         survivors, reached = self._candidates(), -math.inf
         for before, rung in zip((self.rungs[0], *self.rungs), self.rungs, strict=False):
             if rung.rows == before.rows and rung.draws != before.draws and not self.has_time_for(rung):
-                self.learned.set(survivors[0].vector)
                 raise Stopped
             self.rung = rung
             self.draw_shift *= rung.rows / before.rows
             optima = self._climb_each(survivors, before)
-            sees_all = rung.rows == self.learn_rows
-            survivors = contenders(optima, sees_all, self.learned, self.objective(rung, corrected=True).value_at)
+            survivors = contenders(optima, self.sees_all, self.learned, self.objective(rung, near=optima[0].vector).value_at)
             if math.isinf(survivors[0].value):
                 raise FloatingPointError(NOT_FINITE)
             gain = survivors[0].fresh - reached  # infinite unless only draws have changed
             if self.several and self.learned.is_reach.any() and rung == for_neighbours(self.rungs):
-                survivors = self._beside_neighbours(survivors, sees_all)
-            self.draw_shift = survivors[0].fresh - survivors[0].value
+                survivors = self._beside_neighbours(survivors)
+            self.draw_shift, self._best = survivors[0].fresh - survivors[0].value, survivors[0].vector
             if gain < DRAWS_TOLERANCE and abs(self.draw_shift) < DRAWS_MARGIN:
                 break
-            reached = survivors[0].fresh if sees_all else -math.inf
+            reached = survivors[0].fresh if self.sees_all else -math.inf
         else:
             self.draw_gain = max(gain if math.isfinite(gain) else 0.0, -self.draw_shift)
         if self.several and self.learned.is_reach.any() and self.learned.is_shape.any():  # the evidence is rough
-            found, survivors = survivors[0], self._beside_neighbours(survivors[:1], sees_all, at_end=True)
+            found, survivors = survivors[0], self._beside_neighbours(survivors[:1], at_end=True)
             self.draw_gain += survivors[0].fresh - found.fresh
         return survivors[0]
 
     def _climb_each(self, survivors: Sequence[Optimum], before: Rung) -> list[Optimum]:
-        """The optima above these; starts are not cut short. A run that is stopped meanwhile is left at the best known point."""
-        found, sees_all = list[Optimum](), self.rung.rows == self.learn_rows
+        """The optima above these; starts are not cut short."""
+        found = list[Optimum]()
         try:
             for optimum in survivors:
                 if found and self.is_late(self.rung):
                     break
-                least = least_to_win([] if math.isinf(optimum.value) else found, sees_all, self.learned)
+                least = least_to_win([] if math.isinf(optimum.value) else found, self.sees_all, self.learned)
                 found.append(self.climb_once(self._climb, optimum, self.rung, before, least=least))
                 self.draw_shift = next((o.fresh - o.value for o in found if math.isfinite(o.fresh)), self.draw_shift)
         except Stopped as stopped:
             # The more data there are, the better each is predicted: with less evidence a row, a climb has not come as far.
             known = [(o.value / self.rung.rows, o.vector) for o in (*found, stopped.best) if o is not None]
             known += [(o.value / before.rows, o.vector) for o in survivors]
-            self.learned.set(max(known, key=lambda point: point[0])[1])
+            self._best = max(known, key=lambda point: point[0])[1]
             raise
         return found
 
@@ -186,9 +194,7 @@ class Ladder(Run):
         self, start: Optimum, rung: Rung, before: Rung, plain: bool = False, rough: bool = False, least: float = -math.inf
     ) -> Optimum:
         """The optimum above a point of the rung before. The Hessian grows with the rows. Below ``least``, it is not scored."""
-        objective = self.objective(rung, plain, corrected=True)
-        if objective.model.corrected and math.isinf(objective.value_at(start.vector)):
-            objective = self.objective(rung)  # there is too little noise for a covariance that is corrected
+        objective = self.objective(rung, plain, start.vector)
         inverse_hessian = None if start.inverse_hessian is None else start.inverse_hessian * (before.rows / rung.rows)
         tolerance = max(self._tolerance(objective, start.vector, rung), DRAWS_TOLERANCE if rough else 0.0)
         evaluate, report = lambda v: self.evaluate(objective, v, rung), lambda value: self.record(value, rung, objective)
@@ -236,20 +242,17 @@ class Ladder(Run):
         starts = possible_starts(orbit, self.x, kernel)
         if not self.learned.is_reach.any():
             return [Optimum(-math.inf, self._moved(move_to, start, orbit, kernel)) for start in starts]
-        rung = self.rungs[min(1, len(self.rungs) - 1)]._replace(draws=None)
+        rung = self.rungs[min(1, len(self.rungs) - 1)]._replace(draws=None)  # a sketch has too few rows for a lengthscale
         plain = self._without_orbit(rung)
-        score = partial(self.score, self.objective(self.rung, corrected=True), self.rung)
+        score = partial(self.score, self.objective(self.rung, near=self._begin), self.rung)
         given = [self._moved(move_to, start, orbit) for start in starts]
-        try:
-            chosen = [max((vector, self.learned.with_reaches(vector, plain.vector)), key=score) for vector in given]
-        except Stopped:
-            self.learned.set(self.learned.with_reaches(self._begin, plain.vector))
-            raise
+        self._best = self.learned.with_reaches(self._begin, plain.vector)
+        chosen = [max((vector, self.learned.with_reaches(vector, plain.vector)), key=score) for vector in given]
         narrow = self._moved(move_to, narrow_start(orbit, self.x), orbit)
         return [Optimum(-math.inf, vector) for vector in (*chosen, self.learned.with_reaches(narrow, plain.vector))]
 
     def _without_orbit(self, rung: Rung) -> Optimum:
-        """The best optimum without the orbit. A run that is stopped meanwhile is left at the best known point."""
+        """The best optimum without the orbit."""
         kernel, found = self.model.kernel, list[Optimum]()
         try:
             for start in kernel_starts(kernel):
@@ -258,7 +261,7 @@ class Ladder(Run):
         except Stopped as stopped:
             known = sorted((o for o in (*found, stopped.best) if o is not None), key=lambda o: o.value)
             vectors = [self._begin, *(self.learned.with_reaches(self._begin, o.vector) for o in known[-1:])]
-            self.learned.set(vectors[-1] if self.stopped or not known else max(vectors, key=self.objective(self.rung).value_at))
+            self._best = vectors[-1] if self.stopped or not known else max(vectors, key=self.objective(self.rung).value_at)
             raise
         return max(found, key=lambda o: o.value)
 
@@ -268,33 +271,30 @@ class Ladder(Run):
         move(*arguments)
         return self.learned.get()
 
-    def _beside_neighbours(self, survivors: list[Optimum], sees_all: bool, at_end: bool = False) -> list[Optimum]:
+    def _beside_neighbours(self, survivors: list[Optimum], at_end: bool = False) -> list[Optimum]:
         """The same and contenders near the best, on the present rung. Rough climbs tell which neighbours are these.
 
         Few draws may have misled what is learned of an orbit but for reaches, so the best begins again with that as given. At
         the end, neighbours are nearer, and only those climb that are higher.
         """
-        rung, score = self.rung, partial(self.score, self.objective(self.rung, corrected=True), self.rung)
+        self._best, rung = survivors[0].vector, self.rung
+        score = partial(self.score, self.objective(rung, near=self._best), rung)
 
         def climbed(starts: list[Optimum], rough: bool = False) -> list[Optimum]:
-            least = least_to_win(survivors, sees_all, self.learned)
+            least = least_to_win(survivors, self.sees_all, self.learned)
             return [self.climb_once(self._climb, start, rung, rung, rough=rough, least=least) for start in starts]
 
         def among(more: list[Optimum]) -> list[Optimum]:
-            return contenders([*survivors, *more], sees_all, self.learned, score)
+            return contenders([*survivors, *more], self.sees_all, self.learned, score)
 
-        try:
-            if self.learned.is_shape.any() and not at_end:
-                as_given = np.where(self.learned.is_shape, self._begin, survivors[0].vector)
-                survivors = among(climbed([Optimum(-math.inf, as_given)]))
-            for _ in range(_ROUNDS):
-                best = survivors[0]
-                starts = neighbours(best, self.learned, score, near=at_end)
-                rough = climbed([Optimum(-math.inf, start, best.inverse_hessian) for start in starts], rough=True)
-                survivors = among(climbed([one for one in among(rough) if any(one is found for found in rough)]))
-                if survivors[0].fresh <= best.fresh + DRAWS_TOLERANCE / 2:
-                    break
-        except Stopped:
-            self.learned.set(survivors[0].vector)
-            raise
+        if self.learned.is_shape.any() and not at_end:
+            as_given = np.where(self.learned.is_shape, self._begin, survivors[0].vector)
+            survivors = among(climbed([Optimum(-math.inf, as_given)]))
+        for _ in range(_ROUNDS):
+            best, self._best = survivors[0], survivors[0].vector
+            starts = neighbours(best, self.learned, score, near=at_end)
+            rough = climbed([Optimum(-math.inf, start, best.inverse_hessian) for start in starts], rough=True)
+            survivors = among(climbed([one for one in among(rough) if any(one is found for found in rough)]))
+            if survivors[0].fresh <= best.fresh + DRAWS_TOLERANCE / 2:
+                break
         return survivors

@@ -186,7 +186,7 @@ class Run(Engine):
         return self._done == len(self.optima)
 
     def is_late(self, rung: Rung) -> bool:
-        """Whether candidates have taken their share of the time. A run that continues decides as the first one did."""
+        """Whether candidates have taken their share of the time. A run that continues keeps to when they first had."""
         if self.up_to_date and self._late_after is None and self.seconds > _SEARCH_SHARE * self.limit.to_learn(rung.draws):
             self._late_after = self._done
         return self._late_after is not None and self._done >= self._late_after

@@ -124,14 +124,18 @@ def test_fewer_draws_come_before_fewer_rows() -> None:
     assert limit.quick_posterior(20_000, 128)[0] < rows
 
 
-def test_while_the_start_of_a_sparse_fit_is_chosen(monkeypatch: pytest.MonkeyPatch) -> None:
-    """There is no step yet, and a model all the same."""
+@pytest.mark.parametrize("options", [{"max_steps": 200}, {"max_steps": 200, "batch_size": None}], ids=["batches", "ladder"])
+def test_while_the_start_of_a_sparse_fit_is_chosen(
+    options: dict[str, Any], monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """There is no step yet, and a model all the same. It is said once."""
     X, y = data()
     function, went_on = pressed(ExactGP, "evidence_with_gradient", 3)
     monkeypatch.setattr(ExactGP, "evidence_with_gradient", function)
     with pytest.warns(UserWarning, match="stopped after 0 steps|stopped after 0 of"):
-        stopped = InvariantGPRegressor("noise", random_state=0, **{**SPARSE, "max_steps": 200}).fit(X, y)
+        stopped = InvariantGPRegressor("noise", random_state=0, **{**SPARSE, **options}).fit(X, y)
     assert not went_on
+    assert caplog.text.count("stopped after 0 steps") == 1
     assert stopped.history_[-1]["step"] == 0
     assert "Stopped after 0 steps" in stopped.summary()
     assert np.isfinite(stopped.predict(X)).all()

@@ -91,7 +91,8 @@ class Session:
     def _after_step(self, engine: Engine) -> None:
         if self.checkpoint is not None:
             self.checkpoint.after_step(engine)
-        if engine.stopped:
+        if engine.stopped and not self.interrupted:  # a stage that is cut short is followed by others
+            self.interrupted = True
             logger.warning("stopped after %d steps; finishing the model. Press Ctrl-C again to give it up.", engine.steps)
 
     def _how_to_go_on(self, engine: Engine, some: str) -> str:

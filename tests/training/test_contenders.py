@@ -17,7 +17,7 @@ from orbitgp.likelihoods import Gaussian
 from orbitgp.orbits import Affine, GaussianNoise, Identity, LocalDeformation, Orbit, Rotation
 from orbitgp.planning.rungs import MOST_CONTENDERS
 from orbitgp.training.contenders import DRAWS_MARGIN, ROWS_MARGIN, contenders, neighbours
-from orbitgp.training.learned_vector import LearnedVector
+from orbitgp.training.learned_vector import LearnedVector, Vector
 from orbitgp.training.maximise import Optimum
 
 Evidence = Callable[[float], float]

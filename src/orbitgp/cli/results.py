@@ -73,8 +73,8 @@ def finish(
         test, ranked = content.test, {row.orbit: comparison.models[row.orbit] for row in comparison.rows}
         scores = {} if test is None else {comparison.best: content.scores}
         took = time.perf_counter() - begun
-        for name in ranked if test is not None else ():
-            if name not in scores and run.has_time(took):
+        for name in ranked:
+            if test is not None and name not in scores and run.has_time(took):
                 scores[name] = score(ranked[name], *test, 0)
         # Held-out data have no part in the verdict.
         result["comparison"] = {

@@ -62,7 +62,9 @@ def test_compare_orbits_whose_arguments_are_written_with_spaces(some: Path) -> N
     assert "swap(0,1)" in result.stdout
 
 
-@pytest.mark.parametrize(("limit", "jobs", "each"), [(100, 1, 80 / 3), (100, 2, 70 / 2), (100, 9, 70.0), (40, 9, 25 / 3), (22, 9, 7 / 3)])
+@pytest.mark.parametrize(
+    ("limit", "jobs", "each"), [(100, 1, 80 / 3), (100, 2, 70 / 2), (100, 9, 70.0), (40, 9, 25 / 3), (22, 9, 7 / 3)]
+)
 def test_a_limit_of_time_is_shared_by_the_models(
     limit: int, jobs: int, each: float, some: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

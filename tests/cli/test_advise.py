@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -13,6 +14,8 @@ pytest.importorskip("PIL")
 
 from PIL import Image
 
+from orbitgp.cli.advise import _advice
+from orbitgp.comparison.verdict import Standing
 from tests.cli.calling import call
 
 
@@ -49,6 +52,13 @@ def test_a_mirror_that_swaps_classes_is_not_supported(tmp_path: Path) -> None:
     assert kept["shape"] == [32, 32]  # of 40 pixels
     exported = call("export", "run", "--to", "kornia")
     assert "kornia.augmentation" in exported.stdout
+
+
+def test_no_difference_is_negative_zero() -> None:
+    standings = [Standing(name, nats, nats, nats) for name, nats in (("none", -1.0), ("flip", -1.03))]
+    rows = [SimpleNamespace(orbit="flip", learned="")]
+    ranking = SimpleNamespace(standings=standings, rows=rows, plain="none", learned=lambda name: "")
+    assert _advice(ranking)[0]["says"] == "cannot tell (+0.0 nats over none)"
 
 
 def test_what_is_asked_about_is_held_against_none(tmp_path: Path) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import sys
+from typing import Any, cast
 
 import numpy as np
 import pytest
@@ -11,8 +12,8 @@ import torch
 from scipy.stats import ks_2samp
 
 import orbitgp
-from orbitgp.comparison.symmetry import default_generators, joined, likely_generators
-from orbitgp.orbits import Permutation, SignChange
+from orbitgp.comparison.symmetry import Symmetry, default_generators, joined, likely_generators
+from orbitgp.orbits import Identity, Permutation, SignChange
 
 
 def target(planted: str, rows: int = 70, seed: int = 0) -> tuple[np.ndarray, np.ndarray]:
@@ -41,6 +42,11 @@ def test_planted_symmetries_are_found_and_others_are_not(planted: str, true: set
         moved = found.orbit.elements(torch.from_numpy(X))[:, 1].numpy()
         np.testing.assert_allclose(found.model.predict(moved), found.model.predict(X), atol=1e-6)
     assert f"What holds: {', '.join(true) or 'nothing'}." in str(found)
+
+
+def test_no_difference_is_negative_zero() -> None:
+    found = Symmetry(Identity(), cast(Any, None), [], [], ["swap(0, 1)"], {"swap(0, 1)": -0.03}, 5.0)
+    assert "swap(0, 1)      +0.0 nats" in str(found)
 
 
 @pytest.mark.parametrize(("verbose", "bars"), [(True, 1), (None, 0), (False, 0)])

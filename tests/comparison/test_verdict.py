@@ -69,3 +69,4 @@ def test_words() -> None:
     assert "differ by 1.0 nats, and chance alone may give" in verdict([point("a", 100.0), point("c", 99.0)])[1]
     assert "no invariance among these" in verdict([point("a", 100.0), point("b", 10.0)], plain="a")[0]
     assert str(Difference(Standing("a", 100.0, 90.0, 110.0), point("b", 50.0))) == "+50 (+40 to +60)"
+    assert str(Difference(Standing("a", 100.0, 99.6, 101.0), point("b", 100.0))) == "+0 (+0 to +1)"

@@ -81,7 +81,7 @@ def _advice(ranking: Any) -> list[dict[str, Any]]:
         learned = ranking.learned(standing.name)
         reach = f"; {learned}" if learned and helps else ""
         doubt = "" if standing.converged else "; training met its limit"
-        says = f"{words} ({nats:+,.1f} nats over none{doubt}){reach}"
+        says = f"{words} ({nats:+z,.1f} nats over none{doubt}){reach}"
         row = next(row for row in ranking.rows if row.orbit == standing.name)
         supported = helps if difference.certain else None
         found.append(

@@ -58,7 +58,7 @@ class Symmetry:
     needed: float
 
     def __str__(self) -> str:
-        rows = [f"{name:<{max(map(len, self.nats))}}  {value:+8.1f} nats" for name, value in self.nats.items()]
+        rows = [f"{name:<{max(map(len, self.nats))}}  {value:+z8.1f} nats" for name, value in self.nats.items()]
         said = [("What holds", self.holds), ("What does not", self.fails), ("What cannot be told", self.unknown)]
         needed = f"More than {self.needed:.1f} nats over, or below, no invariance are needed to tell."
         return "\n".join([*rows, "", *(f"{what}: {listed(names) or 'nothing'}." for what, names in said), needed])

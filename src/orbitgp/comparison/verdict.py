@@ -66,7 +66,7 @@ class Difference:
         return self.nats > self.needed and self.ends[0] > 0
 
     def __str__(self) -> str:
-        low, high = (f"{end:+,.0f}" for end in self.ends)
+        low, high = (f"{end:+z,.0f}" for end in self.ends)
         if low == high:
             return f"{self.nats:+,.0f}"
         return f"{self.nats:+,.0f} ({'at least ' + low if isinf(self.ends[1]) else f'{low} to {high}'})"

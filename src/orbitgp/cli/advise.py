@@ -59,8 +59,9 @@ def advise(
         return
     shape = " × ".join(map(str, advice["shape"]))
     typer.echo(f"Learned from {advice['pictures']:,} pictures of {shape}; more of them, or larger ones, may support more.\n")
+    width = max(len(one["augmentation"]) for one in advice["advice"])
     for one in advice["advice"]:
-        typer.echo(f"  {one['augmentation']:<14} {one['says']}")
+        typer.echo(f"  {one['augmentation']:<{width}}  {one['says']}")
     typer.echo("")
     print_next(run)
 

@@ -78,6 +78,8 @@ def test_a_saved_model_takes_data_frames_and_warns_of_what_is_new(tmp_path: Path
     assert strange.shape == (1, 2)
     with pytest.raises(ValueError, match="X has no column 'dose', which the model was fitted to"):
         back.predict(whole.drop(columns="dose"))
+    with pytest.raises(ValueError, match="X has no columns 'site' and 'dose', which"):
+        back.predict(whole.drop(columns=["dose", "site"]))
     with pytest.raises(ValueError, match="column 'dose' holds words, such as 'much', where numbers were"):
         back.predict(whole.assign(dose="much"))
     again = clone(back).fit(frame[["dose"]].dropna(), y[frame["dose"].notna()] > 0.5)
@@ -91,6 +93,16 @@ def test_numbers_alone_stay_as_they_are() -> None:
     np.testing.assert_array_equal(model.model_.x, frame)
     with pytest.raises(ValueError, match="contains NaN"):
         model.predict(frame.replace(frame.iloc[0, 0], np.nan))
+
+
+def test_objects_that_are_numbers_and_durations_in_days() -> None:
+    """A column of a file with a word in it is of objects, also when the word is gone."""
+    rng = np.random.default_rng(0)
+    hours, dose = rng.permutation(30), rng.gamma(2, 3, 30)
+    frame = pandas.DataFrame({"since": pandas.to_timedelta(hours, unit="h"), "dose": dose.astype(object)})
+    model = InvariantGPRegressor(random_state=0, max_steps=3).fit(frame, dose)
+    expected = StandardScaler().fit_transform(np.column_stack([hours / 24, dose]))
+    np.testing.assert_allclose(model.model_.x, expected, atol=1e-12)
 
 
 @GAPS

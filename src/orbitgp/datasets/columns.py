@@ -137,18 +137,20 @@ def columns_of(frame: DataFrame) -> Columns:
         if not column.notna().any():
             raise ValueError(f"column {name!r} of X has no value at all: leave it out.")
         if words := too_many_words(column):
-            raise ValueError(f"column {name!r} of X holds {words}: leave it out, X.drop(columns={name!r}).")
+            raise ValueError(f"column {name!r} of X holds {words}: leave it out, X.drop(columns={name!r}), or make them numbers.")
     found = Columns().learned(frame, impute=True)
     return replace(found, features=tuple(found.inputs(frame.iloc[:1], [])))
 
 
 def plain(column: Series) -> Series:
-    """Numbers as they are, also those of other Python types, and the rest as words: categories, dates, true and false."""
+    """Numbers as they are, also those of other Python types, durations in days, and the rest as words."""
     from pandas.api.types import infer_dtype
 
     if column.dtype.kind in "iuf":
         return column
-    if infer_dtype(column) in ("integer", "decimal", "mixed-integer-float"):
+    if column.dtype.kind == "m":
+        return column / np.timedelta64(1, "D")
+    if infer_dtype(column) in ("integer", "floating", "decimal", "mixed-integer-float"):
         return column.astype(np.float64)
     return column.astype(object).map(lambda cell: str(cell).strip(), na_action="ignore")
 

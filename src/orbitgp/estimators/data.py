@@ -31,6 +31,7 @@ from orbitgp.inference.model import InvariantGP
 from orbitgp.inference.rows import AllInputs, SharedRows, StoredRows
 from orbitgp.likelihoods import Gaussian, HeteroscedasticGaussian, Likelihood
 from orbitgp.orbits import Orbit
+from orbitgp.orbits.description import listed
 from orbitgp.orbits.images.warps import Warp, border_level
 from orbitgp.orbits.parse import make_orbit
 from orbitgp.planning.options import TrainingOptions
@@ -149,7 +150,8 @@ class ChecksData(BaseEstimator):
         """The rows of this table as inputs; a warning says what is put for gaps and for new words."""
         assert self.columns_ is not None
         if missing := [name for name in self.columns_.columns or () if name not in frame]:
-            raise ValueError(f"X has no column {missing[0]!r}, which the model was fitted to.")
+            some = f"column{'s' * (len(missing) > 1)} {listed([repr(name) for name in missing])}"
+            raise ValueError(f"X has no {some}, which the model was fitted to.")
         notes: list[str] = []
         inputs = self.columns_.inputs(frame, notes)
         for note in notes:

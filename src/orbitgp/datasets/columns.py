@@ -137,7 +137,7 @@ def columns_of(frame: DataFrame) -> Columns:
         if not column.notna().any():
             raise ValueError(f"column {name!r} of X has no value at all: leave it out.")
         if words := too_many_words(column):
-            raise ValueError(f"column {name!r} of X holds {words}: leave it out, X.drop(columns={name!r}), or make them numbers.")
+            raise ValueError(f"column {name!r} of X holds {words}: leave it out, X.drop(columns={name!r}), or make it numbers.")
     found = Columns().learned(frame, impute=True)
     return replace(found, features=tuple(found.inputs(frame.iloc[:1], [])))
 

@@ -164,6 +164,13 @@ class TestCompare:
         with pytest.raises((ValueError, TypeError), match=sentence):
             compare(*symmetric, orbits, **QUICK)
 
+    def test_without_orbits_a_table_is_asked_for_its_likely_ones(self, symmetric: tuple[np.ndarray, np.ndarray]) -> None:
+        X, y = symmetric
+        words = DataFrame({"left": X[:, 0], "right": X[::-1, 0], "site": np.where(np.arange(len(X)) % 3, "north", "south")})
+        assert "swap(left,right)" in compare(words, y, **QUICK).models
+        with pytest.raises(ValueError, match="no two columns look alike, .*: name orbits to compare"):
+            compare(X[:, :1] + 10, y, **QUICK)
+
     def test_bad_settings(self, symmetric: tuple[np.ndarray, np.ndarray]) -> None:
         with pytest.raises(ValueError, match="n_jobs must be a number of models"):
             compare(*symmetric, ["none", "noise"], n_jobs=0)

@@ -16,7 +16,9 @@ import torch
 from orbitgp.comparison.parallel import Estimator, Job, Trained, Watch, column_names, train_all
 from orbitgp.comparison.refine import train_and_refine
 from orbitgp.comparison.result import Comparison
+from orbitgp.comparison.symmetry import likely_generators
 from orbitgp.datasets.base import Task, task_of
+from orbitgp.datasets.columns import columns_of, table_of
 from orbitgp.estimators import InvariantGPClassifier, InvariantGPRegressor
 from orbitgp.estimators.data import channels_first, check_images
 from orbitgp.estimators.validation import ard_for
@@ -31,7 +33,7 @@ Orbits = Sequence[str | Orbit | None] | Mapping[str, str | Orbit | None]
 def compare(
     X: Any,
     y: Any,
-    orbits: Orbits = ("none", "rotation", "affine"),
+    orbits: Orbits | None = None,
     *,
     task: Task | Literal["auto"] = "auto",
     refine_seconds: float | None = None,
@@ -55,7 +57,8 @@ def compare(
     Args:
         X, y: as for the estimators.
         orbits: orbits as objects or in words (``"rotation(30)"``, ``"affine*deformation"``), None for no invariance; or a
-            dictionary of these by name.
+            dictionary of these by name. By default none, rotations and affine maps of images, and of a table up to four likely
+            exchanges of columns and changes of sign.
         task: ``classification`` or ``regression``; ``auto`` looks at y.
         refine_seconds: how long to go on where intervals overlap. By default three times what the first models took, and at
             least 20 seconds; 0 trains each orbit once.
@@ -72,6 +75,8 @@ def compare(
     columns = column_names(X)
     X, y = channels_first(X), np.asarray(y)
     shape = tuple(settings.get("image_shape") or ([len(columns)] if len(columns) else X.shape[1:]))
+    if orbits is None:
+        orbits = ["none", *(["rotation", "affine"] if len(shape) > 1 else _of_table(X, columns))]
     named = named_orbits(orbits, shape, columns)
     if X.ndim > 2:
         check_images(X, *named.values())
@@ -121,6 +126,14 @@ class OneBar:
             self.bar.end(_in_words(job))
         else:
             self.bar.record(dict(record))
+
+
+def _of_table(X: Any, columns: Sequence[str]) -> list[str]:
+    frame = table_of(X)
+    inputs = X if frame is None else np.column_stack([*columns_of(frame).inputs(frame, []).values()])
+    if found := likely_generators(np.asarray(inputs), columns):
+        return found
+    raise ValueError("no two columns look alike, and none is symmetric about zero: name orbits to compare.")
 
 
 def _in_words(job: Job) -> str:

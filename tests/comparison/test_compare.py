@@ -168,7 +168,7 @@ class TestCompare:
         X, y = symmetric
         words = DataFrame({"left": X[:, 0], "right": X[::-1, 0], "site": np.where(np.arange(len(X)) % 3, "north", "south")})
         assert "swap(left,right)" in compare(words, y, **QUICK).models
-        with pytest.raises(ValueError, match="no two columns look alike, .*: name orbits to compare"):
+        with pytest.raises(ValueError, match=r"no two columns look alike, .*: name orbits to compare"):
             compare(X[:, :1] + 10, y, **QUICK)
 
     def test_bad_settings(self, symmetric: tuple[np.ndarray, np.ndarray]) -> None:

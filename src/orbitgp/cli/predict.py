@@ -38,8 +38,8 @@ def predict(
 ) -> None:
     """Predict for new inputs: a class with its probability, or a value with its standard deviation.
 
-    Inputs are read as the training data were: the same columns, the same size and colours. Rows without a name are counted from
-    1. If inputs come with targets, the error is printed on stderr.
+    Inputs are read as the training data were: the same columns, the same size and colours. Rows without a name have numbers,
+    from 1 on. If inputs come with targets, the error is printed on stderr.
 
     Examples:
 

@@ -120,7 +120,11 @@ def test_orbits_and_noise_by_column() -> None:
     table = compare(frame, y, ["none", "swap(dose, twin)"], refine_seconds=0.0, random_state=0, max_steps=3)
     assert list(table.models["swap(dose,twin)"].orbit_.names) == ["dose", "twin"]
     signals = pandas.DataFrame(np.random.default_rng(0).normal(size=(20, 8))).rename(columns=str)
-    signals.iloc[0, 0] = np.nan
+    gappy = signals.mask(np.eye(20, 8) > 0)
+    with pytest.raises(ValueError, match=r"signals have gaps: close them along time, X\.interpolate"):
+        InvariantGPRegressor(TimeShift()).fit(gappy, np.arange(20.0))
+    assert not gappy.interpolate(axis=1, limit_direction="both").isna().any(axis=None)
+    signals = signals.astype({"0": object})
     shifted = InvariantGPRegressor(TimeShift(), random_state=0, max_steps=3, num_samples=4).fit(signals, np.arange(20.0))
     assert shifted.columns_.scales is None  # its samples are of one kind
 

@@ -30,7 +30,7 @@ from orbitgp.inference.exact import ExactGP
 from orbitgp.inference.model import InvariantGP
 from orbitgp.inference.rows import AllInputs, SharedRows, StoredRows
 from orbitgp.likelihoods import Gaussian, HeteroscedasticGaussian, Likelihood
-from orbitgp.orbits import Orbit
+from orbitgp.orbits import Orbit, SignalOrbit
 from orbitgp.orbits.description import listed
 from orbitgp.orbits.images.warps import Warp, border_level
 from orbitgp.orbits.parse import make_orbit
@@ -142,6 +142,8 @@ class ChecksData(BaseEstimator):
             return X
         columns = columns_of(frame)
         orbit = make_orbit(self.orbit, columns=columns.features)
+        if any(isinstance(part, SignalOrbit) for part in orbit.modules()) and frame.isna().any(axis=None):
+            raise ValueError("signals have gaps: close them along time, X.interpolate(axis=1, limit_direction='both').")
         x = np.stack(list(columns.inputs(frame, []).values()), axis=1)
         self.columns_ = replace(columns, scales=column_scales(x, columns.features, [orbit]))
         return self._numbers(frame)

@@ -191,6 +191,16 @@ class TestLimits:
         ladder = start_ladder(Setting(model, Bernoulli(), x, Bernoulli().encode(torch.arange(200) % 2)), options)
         assert len(ladder.x) == rows
 
+    @pytest.mark.parametrize("limit", [None, 60.0])
+    def test_the_start_says_how_far_it_has_come(self, limit: float | None) -> None:
+        x = torch.randn(40, 2, dtype=torch.float64, generator=torch.Generator().manual_seed(0))
+        model = InvariantGP(ScaleKernel(RBFKernel()).double(), GaussianNoise(0.3).double(), x[:2].clone())
+        ladder = start_ladder(Setting(model, Gaussian(), x, x.sum(1, keepdim=True)), TrainerSettings(max_seconds=limit))
+        seen: list[float] = []
+        ladder.after_step = lambda run: seen.append(run.progress())
+        ladder.learn()
+        assert 0 < seen[0] < seen[-1] <= 0.99
+
     @pytest.mark.parametrize("steps", [1, 7, 20])
     def test_of_evaluations(self, steps: int) -> None:
         run = trainer(max_steps=steps)

@@ -72,7 +72,7 @@ def start_ladder(setting: Setting, options: TrainerSettings) -> Ladder:
         y=y,
         rungs=ladder,
         options=options,
-        limit=TimeLimit(limit),
+        limit=TimeLimit(limit, work=work if limit is None else None),  # progress is of the limit, or of the work
         planned=min(ladder_seconds(work, ladder, orbit), limit or inf),
     )
 

@@ -75,7 +75,7 @@ def neighbours(best: Optimum, learned: LearnedVector, value_at: Callable[[Vector
     """Where to begin beside the best: all reaches scaled together, or set to the widest where they are close to it.
 
     Also each reach scaled alone, where the evidence is higher than that of the best. Kernel and likelihood stay, or follow as
-    far as the inverse Hessian tells, whichever has more evidence. ``near``: half as far, where it is higher; and they stay.
+    far as the inverse Hessian tells, whichever has more evidence. ``near``: all at once, half as far, where it is higher.
     """
     vector, factor = best.vector, _NEIGHBOUR**0.5 if near else _NEIGHBOUR
     reaches = np.flatnonzero(learned.is_reach)
@@ -85,7 +85,7 @@ def neighbours(best: Optimum, learned: LearnedVector, value_at: Callable[[Vector
         for which in ([learned.is_reach] if len(reaches) else [], axes)
     )
     if near:
-        return [one for one in all_at_once + one_at_a_time if value_at(one) > best.value]
+        return [one for one in all_at_once if value_at(one) > best.value]
     close = learned.is_reach & (np.abs(vector) > 0.5 * learned.widest) & (np.abs(vector) < 1.5 * learned.widest)
     if close.any():
         all_at_once.append(np.where(close, learned.widest, vector))

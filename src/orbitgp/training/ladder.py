@@ -7,7 +7,7 @@ narrower, wider and simpler orbits (:mod:`orbitgp.training.starts`). Three rules
 - **Fresh draws decide.** S draws that all data share are a finite orbit, whose evidence contains pairs of equal draws.
   Parameters may feed on these. So each optimum is scored with fresh draws. That score ranks the candidates, and draws double
   until that gains little, and own draws are not far from it. An optimum that only its own draws support is cut back.
-- **Neighbours are tried.** On one rung reaches are made wider and narrower, and climbs begin there, too: plateaus are rough.
+- **Neighbours are tried.** Plateaus are rough. So climbs also begin at wider and narrower reaches, on one rung and at the end.
 - **The model without the orbit is learned, too.** A narrow orbit with its kernel is a candidate, so no orbit ends far below it.
 """
 
@@ -167,7 +167,7 @@ class Ladder(Run):
             reached = survivors[0].fresh if self.sees_all else -math.inf
         else:
             self.draw_gain = max(gain if math.isfinite(gain) else 0.0, -self.draw_shift)
-        if self.several and self.learned.is_reach.any() and self.learned.is_shape.any():  # the evidence is rough
+        if self.several and self.learned.is_reach.any():
             found, survivors = survivors[0], self._beside_neighbours(survivors[:1], at_end=True)
             self.draw_gain += survivors[0].fresh - found.fresh
         return survivors[0]

@@ -131,7 +131,7 @@ def draw_profile(ax: Axes, evidence: Profile, angle: float, top: float) -> None:
     ax.text(START + 2, max(*evidence, top), f"began at ±{START:.0f}°", color="tab:orange", fontsize=9, va="bottom")
     height = max(*evidence, top) - min(evidence)
     ax.set(xlim=(0, 182), ylim=(None, max(*evidence, top) + 0.25 * height))
-    ax.set(xlabel="rotations within ± this angle (degrees)", ylabel="evidence (nats)")
+    ax.set(xlabel="rotations within ± this angle (degrees)", ylabel="evidence (nats)\nof the learned kernel")
     ax.set_title(f"digits rotated within ±{ROTATED:.0f}°: two differ by up to {2 * ROTATED:.0f}°", fontsize=10)
 
 

@@ -156,8 +156,8 @@ class ChecksData(BaseEstimator):
             raise ValueError(f"X has no {some}, which the model was fitted to.")
         notes: list[str] = []
         inputs = self.columns_.inputs(frame, notes)
-        for note in notes:
-            warnings.warn(note)
+        if notes:
+            warnings.warn("\n".join(notes))
         x = self.columns_.scaled(np.stack(list(inputs.values()), axis=1))
         return type(frame)(x, columns=list(inputs))
 

@@ -93,7 +93,9 @@ def test_ctrl_c_can_be_resumed_and_ends_where_it_would_have(
         assert f"orbitgp learn --resume {folder}" in stopped.stderr
         assert "None" not in stopped.stderr
         assert Path(folder, "model.safetensors").exists()
-        resumed = call("learn", "--resume", folder, "-q")
+        refused = call("learn", "--resume", folder, "--max-seconds", "9", "--orbit", "shear")
+        assert "leave out --max-seconds, --orbit, or begin another run" in refused.stderr
+        resumed = call(*arguments, "--resume", folder, "-q")  # the same options as before
         assert resumed.exit_code == 0, resumed.stderr
         assert not Path(folder, "checkpoint.safetensors").exists()
         result = json.loads(Path(folder, "result.json").read_text())

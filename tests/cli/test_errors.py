@@ -43,7 +43,6 @@ def test_a_warning_is_a_sentence(capsys: pytest.CaptureFixture[str]) -> None:
         (["learn", "FEW", "--out", "."], "exists already"),
         (["learn", "--resume", "nowhere"], "there is no run folder nowhere"),
         (["learn", "--resume", "RUN"], "is finished: there is nothing to resume"),
-        (["learn", "--resume", "RUN", "--max-seconds", "9", "-o", "affine"], "leave out --max-seconds, --orbit, or begin"),
         (["compare", "FEW", "-o", "none"], "at least two orbits"),
         (["predict", "nowhere", "FEW"], "there is no run folder nowhere"),
         (["predict", "RUN", "nowhere.npy"], "there is no file or folder nowhere.npy"),

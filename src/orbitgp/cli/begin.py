@@ -44,11 +44,12 @@ def begin(
 
     run, seed = None, settings.seed
     if output.resume is not None:
-        given = [one.name for part in (options, settings) for one in fields(part) if getattr(part, one.name) != one.default]
-        if given := given + ["orbit"] * bool(orbits):
-            said = ", ".join(f"--{name.replace('_', '-')}" for name in given)
-            raise ValueError(f"a run that goes on keeps its options: leave out {said}, or begin another run.")
         run = Run.unfinished(output.resume, command)
+        wanted = {one.name: (getattr(settings, one.name), one.default) for one in fields(settings)}
+        wanted["orbit"] = list(orbits), []
+        kept = {**run.config["settings"], "orbit": run.config["orbits"]}
+        if given := [f"--{name.replace('_', '-')}" for name, (one, usual) in wanted.items() if one not in (usual, kept[name])]:
+            raise ValueError(f"a run that goes on keeps its options: leave out {', '.join(given)}, or begin another run.")
         options, orbits, seed = DataOptions(**run.config["data"]), run.config["orbits"], run.config["settings"]["seed"]
     data = load(options.data, options.read_options(), options.test, options.test_fraction, options.max_data, seed)
     orbits = list(dict.fromkeys(orbits or _default_orbits(command, data)))

@@ -167,7 +167,7 @@ class Ladder(Run):
             reached = survivors[0].fresh if self.sees_all else -math.inf
         else:
             self.draw_gain = max(gain if math.isfinite(gain) else 0.0, -self.draw_shift)
-        if self.several and self.learned.is_reach.any():
+        if self.several and self.learned.is_reach.any() and self.rung.draws is not None:  # which make the evidence rough
             found, survivors = survivors[0], self._beside_neighbours(survivors[:1], at_end=True)
             self.draw_gain += survivors[0].fresh - found.fresh
         return survivors[0]

@@ -22,6 +22,7 @@ from orbitgp.likelihoods import Bernoulli, Gaussian, GaussianIndicators, Likelih
 from orbitgp.orbits import GaussianNoise, Identity, Orbit, Permutation, Rotation, TimeShift, Translation
 from orbitgp.planning.rungs import LEAST_DRAWS, MOST_DRAWS, Rung, rungs
 from orbitgp.planning.time_limit import TimeLimit
+from orbitgp.training.contenders import neighbours
 from orbitgp.training.ladder import DRAWS_TOLERANCE, Ladder
 from orbitgp.training.learned_vector import Vector
 from orbitgp.training.objective import Objective
@@ -66,6 +67,24 @@ def make(
 def wave(rows: int = N) -> tuple[Tensor, Tensor]:
     x = torch.rand(rows, 2, dtype=torch.float64) * 4
     return x, (torch.sin(x[:, :1]) + torch.sin(x[:, 1:]) + 0.05 * torch.randn(rows, 1)).double()
+
+
+@pytest.mark.parametrize(("orbit", "drawn"), [(Drawn(0.3), True), (GaussianNoise(0.3), False)])
+def test_near_neighbours_are_tried_at_the_end_where_draws_make_the_evidence_rough(
+    orbit: Orbit, drawn: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked: list[bool] = []
+
+    def recorded(*arguments: Any, near: bool) -> list[Vector]:
+        asked.append(near)
+        return neighbours(*arguments, near=near)
+
+    monkeypatch.setattr("orbitgp.training.ladder.neighbours", recorded)
+    run = make(orbit, *wave())
+    run.run()
+    assert not asked[0]
+    assert asked[-1] == drawn
+    assert drawn or run.draw_error == 0.0
 
 
 @pytest.mark.slow

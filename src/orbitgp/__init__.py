@@ -24,7 +24,7 @@ __all__ = [
     "plotting", "saving", "training",
 ]  # fmt: skip
 
-# Loaded on first use: ``import orbitgp`` is quick and needs no torch, and orbits need neither GPyTorch nor scikit-learn.
+# Loaded on first use: ``import orbitgp`` is quick and needs no torch, orbits need neither GPyTorch nor scikit-learn.
 _MODULES = {
     **dict.fromkeys(("Comparison", "compare", "find_symmetry"), "comparison"),
     **dict.fromkeys(("InvariantGPClassifier", "InvariantGPRegressor"), "estimators"),

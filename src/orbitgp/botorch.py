@@ -1,11 +1,12 @@
 """An invariant Gaussian process for Bayesian optimisation with BoTorch.
 
     model = InvariantGPModel(X, Y, "cyclic(3)", input_transform=Normalize(3))
-    candidate, _ = optimize_acqf(qLogExpectedImprovement(model, best_f=Y.max()), bounds, q=1, num_restarts=4, raw_samples=64)
+    improvement = qLogExpectedImprovement(model, best_f=Y.max())
+    candidate, _ = optimize_acqf(improvement, bounds, q=1, num_restarts=4, raw_samples=64)
 
-It is BoTorch's ``SingleTaskGP`` whose covariance is an :class:`~orbitgp.InvariantKernel`, so that posteriors, their gradients
-in X, batches, conditioning and fantasies are BoTorch's own. Kernel, noise, mean and orbit are learned by the exact evidence of
-:class:`~orbitgp.InvariantGPRegressor`, on inputs and outcomes as the transforms make them. This module needs ``botorch``.
+It is BoTorch's ``SingleTaskGP`` whose covariance is an :class:`~orbitgp.InvariantKernel`, so that posteriors, their
+gradients in X, batches, conditioning and fantasies are BoTorch's own. Kernel, noise, mean and orbit are learned by the
+exact evidence of :class:`~orbitgp.InvariantGPRegressor`, of transformed inputs and outcomes. It needs ``botorch``.
 """
 
 from __future__ import annotations
@@ -49,14 +50,14 @@ class FixedDraws(FiniteOrbit):
 class InvariantGPModel(SingleTaskGP):
     """A BoTorch model of a function that is insensitive to an orbit, learned by its exact evidence when it is made.
 
-    An optimiser makes a new model after each observation, as with every model of BoTorch. Of a finite orbit the posterior is
+    An optimiser makes a new model after each observation, as with BoTorch's own. Of a finite orbit the posterior is
     exactly invariant if the orbit is a group; an infinite orbit stands for the draws that it was learned with.
 
     Args:
         train_X: inputs, n x d.
         train_Y: outcomes, n x m. Several share kernel, orbit and noise.
-        orbit: an orbit, its name as in ``"swap(0, 1)"``, or None. It acts on inputs as ``input_transform`` leaves them. So
-            coordinates that it exchanges need equal bounds there.
+        orbit: an orbit, its name as in ``"swap(0, 1)"``, or None. It acts on inputs as ``input_transform`` leaves them.
+            So coordinates that it exchanges need equal bounds there.
         train_Yvar: known variances of the noise, n x m with m = 1, to which a learned one is added.
         kernel: k_g; by default an RBF kernel with one lengthscale for all inputs.
         outcome_transform: by default outcomes are standardised, as in ``SingleTaskGP``; None leaves them.
@@ -88,7 +89,8 @@ class InvariantGPModel(SingleTaskGP):
             x = self.transform_inputs(train_X, input_transform)
             y, known = (train_Y, train_Yvar) if outcomes is None else outcomes(train_Y, train_Yvar, X=x)
         settings = {"random_state": 0, "inference": "exact", "normalize_y": False, **settings}
-        regressor = InvariantGPRegressor(orbit, kernel, alpha=0.0 if known is None else known[:, 0].cpu().numpy(), **settings)
+        alpha = 0.0 if known is None else known[:, 0].cpu().numpy()
+        regressor = InvariantGPRegressor(orbit, kernel, alpha=alpha, **settings)
         with warnings.catch_warnings():
             warnings.filterwarnings("ignore", "few rows")  # an optimiser begins with few
             regressor.fit(x.double().cpu().numpy(), y.double().cpu().numpy())

@@ -1,7 +1,7 @@
-"""The memory of this machine and its devices: what is free, what an intermediate may take, and tables that are kept in it.
+"""Memory of this machine and its devices: what is free, what an intermediate may take, and tables that are kept in it.
 
-Work over many rows goes in chunks. Where a chunk does not fit, because others use the device too, chunks become half as large
-for the rest of the process and the work is done again. So a run that was given too little memory gets slower and goes on.
+Work over many rows goes in chunks. Where a chunk does not fit, because others use the device too, chunks are halved for
+the rest of the process and the work is done again. So a run that was given too little memory gets slower and goes on.
 """
 
 from __future__ import annotations
@@ -20,9 +20,10 @@ logger = logging.getLogger("orbitgp")
 
 Arguments = ParamSpec("Arguments")
 Result = TypeVar("Result")
+Tensors = tuple[Tensor, ...]
 
 _halved = 0
-_NO_MEMORY = ("can't allocate memory", "CUDA error: out of memory", "STATUS_ALLOC_FAILED")  # the last is cuBLAS and cuSOLVER
+_NO_MEMORY = ("can't allocate memory", "CUDA error: out of memory", "STATUS_ALLOC_FAILED")  # the last: cuBLAS, cuSOLVER
 
 
 def free_memory(device: torch.device) -> float:
@@ -40,8 +41,8 @@ def free_memory(device: torch.device) -> float:
 def constant(make: Callable[..., Tensor]) -> Callable[..., Tensor]:
     """Cache ``make(*args)``, in float64 by default, else in ``dtype`` on ``device``. Do not write to the result.
 
-    A copy from the host to a GPU waits until the GPU has finished all earlier work. So a table that is copied in every step
-    makes every step wait.
+    A copy from the host to a GPU waits until the GPU has finished all earlier work. So a table that is copied in every
+    step makes every step wait.
     """
 
     @cache
@@ -54,7 +55,7 @@ def constant(make: Callable[..., Tensor]) -> Callable[..., Tensor]:
 
 
 def chunk_elements(device: torch.device) -> int:
-    """How many numbers an intermediate may have where data are streamed: enough to keep the device busy, few enough to fit."""
+    """How many numbers an intermediate of streamed data may have: enough to keep the device busy, few enough to fit."""
     if device.type == "cuda":  # a sixty-fourth of its memory in single precision, as several models may share it
         return (int(torch.cuda.get_device_properties(device).total_memory) // 256) >> _halved
     return 2**24 >> _halved
@@ -70,7 +71,7 @@ def in_smaller_chunks(work: Callable[Arguments, Result]) -> Callable[Arguments, 
             try:
                 return work(*args, **kwargs)
             except RuntimeError as error:
-                no_memory = isinstance(error, torch.OutOfMemoryError) or any(words in str(error) for words in _NO_MEMORY)
+                no_memory = isinstance(error, torch.OutOfMemoryError) or any(text in str(error) for text in _NO_MEMORY)
                 if not no_memory or _halved >= 8:
                     raise
             # Outside the handler, so that the tensors of the failed attempt are gone.
@@ -82,8 +83,8 @@ def in_smaller_chunks(work: Callable[Arguments, Result]) -> Callable[Arguments, 
     return repeated
 
 
-def in_parts(work: Callable[[Tensor], tuple[Tensor, ...]], parts: tuple[Tensor, ...], kept: int = 1) -> tuple[Tensor, ...]:
-    """What work makes of all rows, part for part. For the gradient of more than ``kept`` parts, the work is done again."""
+def in_parts(work: Callable[[Tensor], Tensors], parts: Tensors, kept: int = 1) -> Tensors:
+    """What work makes of all rows, part for part. For the gradient of more than ``kept`` parts, it is done again."""
     again = torch.is_grad_enabled() and len(parts) > kept
-    found = [checkpoint(work, part, use_reentrant=False, preserve_rng_state=False) if again else work(part) for part in parts]
+    found = [checkpoint(work, x, use_reentrant=False, preserve_rng_state=False) if again else work(x) for x in parts]
     return tuple(torch.cat(terms) for terms in zip(*found, strict=True))

@@ -1,7 +1,7 @@
-"""How good predicted class probabilities are: plain functions of an (N, K) array of probabilities and N labels in 0 .. K-1.
+"""How good predicted class probabilities are: functions of an (N, K) array of probabilities and N labels in 0 .. K-1.
 
-The error rate looks at the most probable class alone. The NLL and the Brier score are proper: their expectation is smallest
-for the true probabilities. The ECE asks whether, of all predictions made with 80 % confidence, 80 % are right.
+The error rate looks at the most probable class alone. The NLL and the Brier score are proper: their expectation is
+smallest for the true probabilities. The ECE asks whether, of all predictions made with 80 % confidence, 80 % are right.
 """
 
 from __future__ import annotations
@@ -32,13 +32,13 @@ def brier(probs: ArrayLike, labels: ArrayLike) -> float:
 
 
 def ece(probs: ArrayLike, labels: ArrayLike, bins: int = 15) -> float:
-    """Expected calibration error: |accuracy - confidence| of the most probable class, averaged over bins of confidence."""
+    """Expected calibration error: |accuracy - confidence| of the likeliest class, averaged over bins of confidence."""
     # sum_b n_b/N |accuracy_b - confidence_b| = 1/N sum_b |right_b - total confidence_b|
     return float(np.abs(calibration(probs, labels, bins)).sum() / len(np.asarray(labels)))
 
 
 def calibration(probs: ArrayLike, labels: ArrayLike, bins: int = 15) -> Float[np.ndarray, " bins"]:
-    """For each bin of confidence: how many predictions were right, less how many should have been, by their confidence."""
+    """For each bin of confidence: how many predictions were right, less how many should be by their confidence."""
     if bins < 1:
         raise ValueError(f"ece needs at least one bin, got {bins}.")
     p, y = _checked(probs, labels)

@@ -12,7 +12,7 @@ import sys
 def main() -> None:
     """The entry point. typer is an extra; without it, one sentence says how to get it."""
     atexit.register(gc.freeze)  # a last collection, among a million objects of libraries, takes a second
-    os.environ.setdefault("OMP_WAIT_POLICY", "passive")  # threads that spin while others work make a busy machine twice as slow
+    os.environ.setdefault("OMP_WAIT_POLICY", "passive")  # spinning threads make a busy machine twice as slow
     try:
         import typer  # noqa: F401
     except ImportError:
@@ -23,7 +23,7 @@ def main() -> None:
         from orbitgp.cli.processes import silence_others
 
         for stream in (sys.stdout, sys.stderr):
-            if isinstance(stream, io.TextIOWrapper):  # a code page, as of Windows, may not have every sign that is printed
+            if isinstance(stream, io.TextIOWrapper):  # a code page of Windows may not have every sign that is printed
                 stream.reconfigure(errors="replace")
         silence_others()
         app(prog_name="orbitgp")

@@ -25,13 +25,13 @@ def advise(
     settings: TrainingSettings,
     output: OutputOptions,
     orbit: Annotated[
-        list[str] | None, arguments.orbit_option(help="As for compare, and always with none; by default all for pictures.")
+        list[str] | None, arguments.orbit_option(help="As for compare, always with none; by default all for pictures.")
     ] = None,
 ) -> None:
     """Which augmentations do the labels of these pictures allow, and how far?
 
-    Compares one model for each augmentation with the model without any, as compare does. Says for each whether the data support
-    it, by how many nats, and how far it may go. It learns from at most 200 pictures, made smaller to 32 pixels, in about five
+    Compares a model for each augmentation with one without any, as compare does. Says whether the data support it, by
+    how many nats, and how far it may go. It learns from at most 200 pictures, made smaller to 32 pixels, in about five
     minutes, unless --max-data, --resize and --max-seconds say otherwise. Beside the report it writes advice.json.
 
     Example:
@@ -58,7 +58,7 @@ def advise(
         typer.echo(json.dumps(advice, indent=1))
         return
     shape = " × ".join(map(str, advice["shape"]))
-    typer.echo(f"Learned from {advice['pictures']:,} pictures of {shape}; more of them, or larger ones, may support more.\n")
+    typer.echo(f"Learned from {advice['pictures']:,} pictures of {shape}; more, or larger ones, may support more.\n")
     width = max(len(one["augmentation"]) for one in advice["advice"])
     for one in advice["advice"]:
         typer.echo(f"  {one['augmentation']:<{width}}  {one['says']}")

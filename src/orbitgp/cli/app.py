@@ -1,7 +1,7 @@
 """The application: its commands, what ``orbitgp --help`` says, and errors as sentences.
 
-What is wrong is said on stderr, without a traceback, and scripts get an exit code. 0: success. 1: error. 2: usage error. 130:
-Ctrl-C. ``ORBITGP_TRACEBACK=1`` shows where an error came from.
+What is wrong is said on stderr, without a traceback, and scripts get an exit code. 0: success. 1: error. 2: usage
+error. 130: Ctrl-C. ``ORBITGP_TRACEBACK=1`` shows where an error came from.
 """
 
 from __future__ import annotations
@@ -34,8 +34,8 @@ from orbitgp.cli.run import Run, read_json
 
 HELP = """Learn from data what a function should not care about.
 
-Give it inputs, targets and a family of transformations. It trains a Gaussian process whose predictions are insensitive to as
-much of them as the data support, and says how much that is, in degrees and pixels, with the evidence for it.
+Give it inputs, targets and a family of transformations. It trains a Gaussian process whose predictions are insensitive
+to as much of them as the data support, and says how much that is, in degrees and pixels, with the evidence for it.
 
 Try this; without DATA, commands use a small set of digits:
 
@@ -96,16 +96,17 @@ def _unfinished(run: Run, json_: bool) -> None:
     if run.config["command"] != "learn":
         count = len(list(run.models.glob("*")))
         done = f"{count} model{'' if count == 1 else 's'}"
-    typer.echo(f"{', '.join(run.config['orbits'])} on {run.config['name']}: {done} done.\nGo on with {run.resume_command()}")
+    typer.echo(f"{', '.join(run.config['orbits'])} on {run.config['name']}: {done} done.")
+    typer.echo(f"Go on with {run.resume_command()}")
 
 
 def export(
     folder: Annotated[Path, typer.Argument(metavar="RUN", help="A run folder.")],
-    to: Annotated[str, typer.Option(metavar="TOOL", help="torchvision, kornia, …; any other word lists all.")] = "torchvision",
+    to: Annotated[str, typer.Option(metavar="TOOL", help="torchvision, kornia, …; others list all.")] = "torchvision",
 ) -> None:
     """Print what a run has learned of images as code or configuration of another tool.
 
-    The ranges say how far an input may go and keep its target. A network that is trained with them sees all of that range.
+    The ranges say how far an input may go and keep its target. A network trained with them sees all of it.
 
     Example:
 
@@ -125,12 +126,12 @@ def print_errors(command: Callable[..., None]) -> Callable[..., None]:
 
     @wraps(command)
     def run(*args: Any, **kwargs: Any) -> None:
-        if count() > 1 and command.__name__ != "learn":
-            typer.echo(f"error: torchrun is for orbitgp learn: orbitgp {command.__name__} runs in one process.", err=True)
+        if count() > 1 and (name := command.__name__) != "learn":
+            typer.echo(f"error: torchrun is for orbitgp learn: orbitgp {name} runs in one process.", err=True)
             raise typer.Exit(1)
         try:
             with warnings.catch_warnings():
-                warnings.filterwarnings("ignore", message="the border of these images|the pixels of X")  # the notes say it
+                warnings.filterwarnings("ignore", message="the border of these images|the pixels of X")  # in the notes
                 warnings.showwarning = _print_warning
                 command(*args, **kwargs)
         except (typer.Exit, typer.Abort, typer.BadParameter):
@@ -189,6 +190,6 @@ def _version(wanted: bool) -> bool:
 
 @app.callback()
 def _common(
-    version: Annotated[bool, typer.Option("--version", callback=_version, is_eager=True, help="Show the version.")] = False,
+    version: Annotated[bool, typer.Option("--version", callback=_version, is_eager=True, help="The version.")] = False,
 ) -> None:
     pass  # its options act by themselves

@@ -1,7 +1,7 @@
 """The options that commands share, in three groups: which data, how to train, and what to write and to print.
 
-A group is a dataclass whose fields are options. A command takes it as one argument, and :func:`expand_options` shows its fields
-to typer.
+A group is a dataclass whose fields are options. A command takes it as one argument, and :func:`expand_options` shows
+its fields to typer.
 """
 
 from __future__ import annotations
@@ -34,13 +34,13 @@ ORBIT_HELP = (
     '("rotation(30)") or a product ("affine\\*deformation").'
 )
 _DATA_HELP = (
-    "A file (.npz with x and y, .npy with its targets, .csv, .xlsx or .parquet with a target column), a folder of images "
-    "in class folders, or a name: digits, mnist, fashion-mnist."
+    "A file (.npz with x and y, .npy with its targets, .csv, .xlsx or .parquet with a target column), a folder of "
+    "images in class folders, or a name: digits, mnist, fashion-mnist."
 )
 _READ_HELP = "How pandas reads a table: sep=';', decimal=',', encoding=latin-1, …; again for more."
 _MAP_HELP = (
-    f"What the function sees of an input: none (as it is), {' or '.join(OF_IMAGES)} (of an image), {' or '.join(OF_SIGNALS)} "
-    "(of a signal)."
+    f"What the function sees of an input: none (as it is), {' or '.join(OF_IMAGES)} (of an image), "
+    f"{' or '.join(OF_SIGNALS)} (of a signal)."
 )
 
 
@@ -60,26 +60,26 @@ class DataOptions:
 
     data: Annotated[str, typer.Argument(metavar="DATA", help=_DATA_HELP)] = "digits"
     target: Annotated[str | None, _column(help="The column of a table to predict.")] = None
-    targets: Annotated[str | None, _data(metavar="FILE", help="The .npy file of targets for a .npy file of inputs.")] = None
+    targets: Annotated[str | None, _data(metavar="FILE", help="The .npy targets for a .npy file of inputs.")] = None
     test: Annotated[str | None, _data(metavar="DATA", help="Held-out data, to report the error on.")] = None
     test_fraction: Annotated[float, _data(min=0, max=0.9, help="Hold out this fraction, without a test set.")] = 0.0
     max_data: Annotated[int | None, _data(min=2, metavar="N", help="Train on at most N data.")] = None
-    drop_missing: Annotated[bool, _data("--drop-missing", help="Leave out rows of a table with missing values.")] = False
-    impute: Annotated[bool, _data("--impute", help="Put the median for missing inputs, and interpolate signals.")] = False
+    drop_missing: Annotated[bool, _data("--drop-missing", help="Leave out table rows with missing values.")] = False
+    impute: Annotated[bool, _data("--impute", help="Put the median for missing inputs; interpolate signals.")] = False
     drop: Annotated[list[str] | None, _column(help="A column that is no input; again for more.")] = None
     id: Annotated[str | None, _column(help="The column that names the rows of a table; by default id.")] = None
     standardise: Annotated[bool, _data(help="Bring columns of a table to mean 0 and standard deviation 1.")] = True
     read: Annotated[list[str] | None, _data(metavar="KEY=VALUE", help=_READ_HELP)] = None
-    image_shape: Annotated[str | None, _data(metavar="HxW", help="The shape of images stored as rows: 28x28, 3x32x32.")] = None
+    image_shape: Annotated[str | None, _data(metavar="HxW", help="Shape of images in rows: 28x28, 3x32x32.")] = None
     signal: Annotated[bool, _data("--signal", help="Rows are signals; arrays (N, C, T) have C channels.")] = False
     signal_shape: Annotated[str | None, _data(metavar="CxT", help="The shape of signals stored as rows: 6x100.")] = None
     interval: Annotated[str | None, _data(metavar="LENGTH", help="The distance between samples: 0.01s, 2nm.")] = None
     resample: Annotated[bool, _data("--resample", help="Stretch signals of unequal length to one length.")] = False
-    resize: Annotated[str | None, _data(metavar="HxW", help="Resize image files; the aspect ratio stays: 28x28.")] = None
+    resize: Annotated[str | None, _data(metavar="HxW", help="Resize image files; the aspect stays: 28x28.")] = None
     invert: Annotated[bool, _data("--invert", help="Turn pixels p into 1 - p, for dark ink on white.")] = False
-    strict: Annotated[bool, _data("--strict", help="Refuse images that cannot be read; otherwise they are left out.")] = False
+    strict: Annotated[bool, _data("--strict", help="Refuse unreadable images; otherwise they are left out.")] = False
     task: Annotated[Literal["auto", "classification", "regression"], _data(help="auto looks at the targets.")] = "auto"
-    data_dir: Annotated[str | None, _data(metavar="FOLDER", help="The folder of named data sets (or ORBITGP_DATA).")] = None
+    data_dir: Annotated[str | None, _data(metavar="FOLDER", help="Folder of named data sets (or ORBITGP_DATA).")] = None
 
     def read_options(self) -> ReadOptions:
         """These options as the loader takes them."""
@@ -114,14 +114,14 @@ class DataOptions:
 class TrainingSettings:
     """How to train. The run folder keeps them, so that a run can be resumed and repeated."""
 
-    likelihood: Annotated[str, _train(metavar="NAME", help="dirichlet, gaussian, student-t, negative-binomial, …")] = "auto"
+    likelihood: Annotated[str, _train(metavar="NAME", help="dirichlet, gaussian, student-t, …")] = "auto"
     feature_map: Annotated[str, _train(metavar="NAME", help=_MAP_HELP)] = "none"
     ard: Annotated[
         Literal["no", "yes", "auto"],
         _train(help="A lengthscale for each column of a table; auto takes what the evidence prefers."),
     ] = "auto"
-    inference: Annotated[Literal["auto", "exact", "sparse"], _train(help="auto: exact where it can be afforded.")] = "auto"
-    num_inducing: Annotated[int | None, _count("--num-inducing", "-m", help="Inducing points, for sparse inference.")] = None
+    inference: Annotated[Literal["auto", "exact", "sparse"], _train(help="auto: exact if it can be afforded.")] = "auto"
+    num_inducing: Annotated[int | None, _count("--num-inducing", "-m", help="Inducing points, if sparse.")] = None
     num_samples: Annotated[int | None, _train(min=2, metavar="N", help="Orbit samples for each datum.")] = None
     max_steps: Annotated[int | None, _count(help="The most steps of training.")] = None
     max_seconds: Annotated[float | None, _train(metavar="SECONDS", help="About how long the command may take.")] = None
@@ -135,7 +135,7 @@ class OutputOptions:
     """Where the run is, and what is printed."""
 
     out: Annotated[Path | None, _out(metavar="FOLDER", help="The run folder. By default a new one in runs/.")] = None
-    resume: Annotated[Path | None, _out(metavar="RUN", help="Go on with the run in this folder; it keeps its options.")] = None
+    resume: Annotated[Path | None, _out(metavar="RUN", help="Go on with this run; it keeps its options.")] = None
     json_: Json = False
     quiet: Annotated[bool, _out("--quiet", "-q", help="Do not show progress.")] = False
 
@@ -145,7 +145,7 @@ def _sizes(text: str | None, option: str, *examples: str) -> tuple[int, ...] | N
     if text is None:
         return None
     parts = text.lower().replace("×", "x").split("x")
-    if len(parts) not in {len(one.split("x")) for one in examples} or not all(p.isdecimal() and int(p) > 0 for p in parts):
+    if len(parts) not in {len(e.split("x")) for e in examples} or not all(p.isdecimal() and int(p) > 0 for p in parts):
         raise typer.BadParameter(f"write it as in {' or '.join(examples)}, not {text!r}.", param_hint=option)
     return tuple(int(part) for part in parts)
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import shlex
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import asdict, fields
 from pathlib import Path
@@ -32,24 +32,24 @@ Asked = dict[str, bool | float | str | None]  # the options that only this comma
 
 
 def begin(
-    command: str, options: DataOptions, settings: TrainingSettings, output: OutputOptions, orbits: Sequence[str], asked: Asked
+    command: str, options: DataOptions, settings: TrainingSettings, out: OutputOptions, orbits: list[str], asked: Asked
 ) -> Run:
     """The run of this command; what cannot work is an error before the folder is made."""
     begun = time.perf_counter()
-    if not output.quiet:  # at once: loading the libraries alone takes seconds
-        typer.echo(f"reading {output.resume or options.data} …", err=True)
+    if not out.quiet:  # at once: loading the libraries alone takes seconds
+        typer.echo(f"reading {out.resume or options.data} …", err=True)
     from orbitgp.datasets.files import load
     from orbitgp.inference.processes import broadcast
     from orbitgp.orbits.parse import make_orbit
 
     run, seed = None, settings.seed
-    if output.resume is not None:
-        run = Run.unfinished(output.resume, command)
-        wanted = {one.name: (getattr(settings, one.name), one.default) for one in fields(settings)}
-        wanted["orbit"] = list(orbits), []
+    if out.resume is not None:
+        run = Run.unfinished(out.resume, command)
+        wanted = {f.name: v for f in fields(settings) if (v := getattr(settings, f.name)) != f.default}
+        wanted |= {"orbit": list(orbits)} if orbits else {}
         kept = {**run.config["settings"], "orbit": run.config["orbits"]}
-        if given := [f"--{name.replace('_', '-')}" for name, (one, usual) in wanted.items() if one not in (usual, kept[name])]:
-            raise ValueError(f"a run that goes on keeps its options: leave out {', '.join(given)}, or begin another run.")
+        if given := [f"--{name.replace('_', '-')}" for name in wanted if wanted[name] != kept[name]]:
+            raise ValueError(f"a resumed run keeps its options: leave out {', '.join(given)}, or begin another run.")
         options, orbits, seed = DataOptions(**run.config["data"]), run.config["orbits"], run.config["settings"]["seed"]
     data = load(options.data, options.read_options(), options.test, options.test_fraction, options.max_data, seed)
     orbits = list(dict.fromkeys(orbits or _default_orbits(command, data)))
@@ -58,8 +58,8 @@ def begin(
     if run is None:
         config = configuration(command, options, settings, data, orbits, asked)
         _check(config, data)
-        run = broadcast(Run.create(output.out, config) if rank() == 0 else None)
-    run.data, run.quiet, run.json = data, output.quiet, output.json_
+        run = broadcast(Run.create(out.out, config) if rank() == 0 else None)
+    run.data, run.quiet, run.json = data, out.quiet, out.json_
     run.begun, run.read_seconds = begun, time.perf_counter() - begun
     run.say(f"{data.name}: {run.config['task_reason']}")
     for note in data.notes:
@@ -69,7 +69,7 @@ def begin(
 
 @contextmanager
 def stoppable(run: Run) -> Iterator[None]:
-    """Say how to go on after Ctrl-C, if there is anything to go on with. Else, remove the folder, also after an error."""
+    """Say how to go on after Ctrl-C if there is anything to go on with; else remove the folder, also after an error."""
     try:
         yield
     except BaseException as error:
@@ -95,8 +95,8 @@ def configuration(
 
     import orbitgp
 
-    chosen = {f.name: value for f in fields(options) if (value := getattr(options, f.name)) != f.default and f.name != "data"}
-    chosen |= {"orbit": orbits, **{name: value for name, value in asked.items() if value is not True}, **asdict(settings)}
+    chosen = {f.name: v for f in fields(options) if (v := getattr(options, f.name)) != f.default and f.name != "data"}
+    chosen |= {"orbit": orbits, **{k: v for k, v in asked.items() if v is not True}, **asdict(settings)}
     task, reason = (data.task, data.task_reason) if options.task == "auto" else (options.task, "as --task says")
     column = data.options.target
     files = ("data", "targets", "test", "data_dir")
@@ -128,7 +128,7 @@ def _words(options: dict[str, Any]) -> list[str]:
         if isinstance(value, bool):
             words.append(f"--{name}" if value else f"--no-{name}")
         elif value is not None:
-            words += [word for one in (value if isinstance(value, list) else [value]) for word in (f"--{name}", str(one))]
+            words += [word for v in (value if isinstance(value, list) else [value]) for word in (f"--{name}", str(v))]
     return words
 
 
@@ -142,8 +142,8 @@ def _check(config: dict[str, Any], data: Data) -> None:
     own_rows(y)  # an error where there are fewer rows than processes
     if config["task"] == "regression" and y.dtype.kind in "US":
         raise ValueError(f"regression needs numbers, but the targets are words, such as {y[0]!s:.40}.")
-    if config["task"] == "classification" and y.dtype.kind == "f" and (y != y.round()).any():
-        raise ValueError(f"classification needs classes, but the targets are decimals, such as {y[y != y.round()][0]:g}.")
+    if config["task"] == "classification" and y.dtype.kind == "f" and len(odd := y[y != y.round()]):
+        raise ValueError(f"classification needs classes, but the targets are decimals, such as {odd[0]:g}.")
     if config["data"]["interval"] is not None and not data.options.signal:
         raise ValueError("--interval is for signals: say that the rows are signals, with --signal.")
     shape, advice = data.input_shape, "say what shape the rows have, as in --image-shape 28x28."
@@ -180,8 +180,8 @@ def _default_orbits(command: str, data: Data) -> list[str]:
     orbits = likely_generators(data.x, data.options.features)
     if command == "compare" and not orbits:
         raise ValueError(
-            "no two columns look alike, and none is symmetric about zero: orbitgp learn trains a model without invariance; "
-            'or say what to compare, as in --orbit none --orbit "swap(left, right)" --orbit noise.'
+            "no two columns look alike, and none is symmetric about zero: orbitgp learn trains a model without "
+            'invariance; or say what to compare, as in --orbit none --orbit "swap(left, right)" --orbit noise.'
         )
     if command == "learn" and orbits:
         data.notes.append(f"orbitgp compare tells whether these columns have an invariance: {', '.join(orbits)}.")

@@ -22,12 +22,13 @@ if TYPE_CHECKING:
     from orbitgp.comparison import Comparison
 
 _ORBITS_HELP = (
-    f"{arguments.ORBIT_HELP} Give it once for each orbit; by default none, rotation and affine for images, none, timeshift, "
-    "timewarp and gain\\*offset for signals, none and exchanges and signs of columns that allow it for tables."
+    f"{arguments.ORBIT_HELP} Give it once for each orbit; by default none, rotation and affine for images, none, "
+    "timeshift, timewarp and gain\\*offset for signals, none and exchanges and signs of columns that allow it for "
+    "tables."
 )
 _REFINE_HELP = (
-    "How long to go on with more inducing points or steps where the best orbits cannot be told apart. By default three times "
-    "what the first models took."
+    "How long to go on with more inducing points or steps where the best orbits cannot be told apart. By default three "
+    "times what the first models took."
 )
 _JOBS_HELP = "Models to train at a time; by default one for each core."
 
@@ -42,9 +43,10 @@ def compare(
 ) -> None:
     """Which invariance do the data support?
 
-    Trains a model for each orbit under the same budget, and ranks them by the marginal likelihood, which lies in an interval
-    for each. Where the intervals of the best overlap, these are trained again with more inducing points or steps, or exactly.
-    If they still overlap, it says "cannot tell", and what it would take. The best model is kept in a run folder with a report.
+    Trains a model for each orbit under the same budget, and ranks them by the marginal likelihood, which lies in an
+    interval for each. Where the intervals of the best overlap, these are trained again with more inducing points or
+    steps, or exactly. If they still overlap, it says "cannot tell", and what it would take. The best model is kept in a
+    run folder with a report.
 
     Ctrl-C keeps the models that are done; --resume goes on.
 
@@ -87,7 +89,7 @@ def train_and_rank(run: Run, jobs: int | None) -> tuple[Comparison, dict[str, An
     common |= {"refine_seconds": config["asked"].get("refine_seconds"), **estimator_settings(config)}
     if limit := run.model_seconds():
         left = limit - (time.perf_counter() - run.begun)
-        if left < 4 * run.read_seconds:  # workers take as long to begin as reading did, and longer where others work, too
+        if left < 4 * run.read_seconds:  # workers take as long to begin as reading did, and longer where others work
             workers = common["n_jobs"] = 1
         left -= run.read_seconds * (workers > 1)
         common["max_seconds"] = max(left, 0.2 * limit) / ceil(len(named) / workers)

@@ -6,10 +6,10 @@ The speed is that of a product of matrices. Plans assume a nominal speed: a mach
 from __future__ import annotations
 
 import importlib.metadata as metadata
-import platform
 import re
 import shutil
 from collections.abc import Iterator
+from platform import machine, python_version, system
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -36,7 +36,7 @@ def doctor(
     from orbitgp import __version__
     from orbitgp.estimators.validation import usable_device
 
-    print_line("orbitgp", f"{__version__}, Python {platform.python_version()}, {platform.system()} {platform.machine()}")
+    print_line("orbitgp", f"{__version__}, Python {python_version()}, {system()} {machine()}")
     where = usable_device(device or ("cuda" if torch.cuda.is_available() else "cpu"))
     problems = [*_packages(), *_device(where)]
     typer.echo("\n".join(f"warning: {problem}." for problem in problems) or "All is well.")
@@ -71,9 +71,9 @@ def _device(device: torch.device) -> Iterator[str]:
     from orbitgp.machine import free_memory
     from orbitgp.planning.cost import nominal_speed
 
-    on_gpu = device.type == "cuda"
-    print_line("device", torch.cuda.get_device_name(device) if on_gpu else f"{device}, {torch.get_num_threads()} threads")
-    if not on_gpu and shutil.which("nvidia-smi") and not torch.cuda.is_available():
+    gpu = device.type == "cuda"
+    print_line("device", torch.cuda.get_device_name(device) if gpu else f"{device}, {torch.get_num_threads()} threads")
+    if not gpu and shutil.which("nvidia-smi") and not torch.cuda.is_available():
         yield "there is an NVIDIA driver, but torch sees no GPU: install a build of torch for its version of CUDA"
     if (memory := free_memory(device)) < 1e9:
         yield f"{memory / 1e9:.1f} GB of memory are free, so large data go in small parts"
@@ -81,10 +81,10 @@ def _device(device: torch.device) -> Iterator[str]:
     speeds = measured_speed(device, torch.float32), measured_speed(device, torch.float64)
     measured, planned = (" and ".join(f"{speed / 1e9:,.0f}" for speed in both) for both in (speeds, nominal))
     print_line("free memory", f"{memory / 1e9:.1f} GB")
-    print_line("speed", f"{measured} billion operations a second in single and double precision; plans assume {planned}")
+    print_line("speed", f"{measured} billion operations a second, single and double precision; plans assume {planned}")
     times = max(plan / speed for plan, speed in zip(nominal, speeds, strict=True))
     if times > 2:
-        yield f"fits take about {times:.0f} times as long as plans say: the device is slow, or other programs use it, too"
+        yield f"fits take about {times:.0f} times as long as plans say: the device is slow, or other programs use it"
 
 
 def measured_speed(device: torch.device, dtype: torch.dtype) -> float:

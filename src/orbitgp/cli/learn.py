@@ -28,9 +28,9 @@ def learn(
 ) -> None:
     """Learn an invariance of the data: how far it goes, and what it is worth.
 
-    Trains a Gaussian process that averages over an orbit of every input, and learns the size of the orbit from the marginal
-    likelihood. Ends with a sentence such as "insensitive to rotations within ±17°; evidence +41,200 nats over no invariance",
-    and writes a folder with the model, its history and a report to open in a browser.
+    Trains a Gaussian process that averages over an orbit of every input, and learns the size of the orbit from the
+    marginal likelihood. Ends with a sentence such as "insensitive to rotations within ±17°; evidence +41,200 nats over
+    no invariance", and writes a folder with the model, its history and a report to open in a browser.
 
     Ctrl-C stops cleanly and keeps the model so far; --resume goes on.
 

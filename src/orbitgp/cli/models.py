@@ -44,7 +44,8 @@ def estimator_settings(config: dict[str, Any]) -> dict[str, Any]:
     """The settings as arguments of an estimator."""
     settings, shape = dict(config["settings"]), config["read_options"]["image_shape"]
     settings["random_state"], settings["verbose"] = settings.pop("seed"), False  # a command has a bar of its own
-    settings["ard"] = {"no": False, "yes": True}.get(settings["ard"], "auto" if config["read_options"]["scales"] else False)
+    scaled = bool(config["read_options"]["scales"])
+    settings["ard"] = {"no": False, "yes": True}.get(settings["ard"], scaled and "auto")
     settings["feature_map"] = make_feature_map(settings["feature_map"])
     settings["image_shape"] = tuple(shape) if shape else None
     return settings

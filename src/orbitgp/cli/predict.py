@@ -22,8 +22,8 @@ if TYPE_CHECKING:
 
 
 _INPUT_HELP = (
-    "New inputs, in any form that training data can have (targets are not needed), an image file or a folder of them; a name "
-    "stands for that data set's test set."
+    "New inputs, in any form that training data can have (targets are not needed), an image file or a folder of them; "
+    "a name stands for that data set's test set."
 )
 _READ_HELP = "How pandas reads a table, where that is not as for the training data."
 
@@ -31,15 +31,15 @@ _READ_HELP = "How pandas reads a table, where that is not as for the training da
 def predict(
     folder: Annotated[Path, typer.Argument(metavar="RUN", help="A run folder, or a model file.")],
     inputs: Annotated[str, typer.Argument(metavar="INPUT", help=_INPUT_HELP)],
-    out: Annotated[Path | None, Option("--out", help="Write to this file (.csv or .json), not to the terminal.")] = None,
-    proba: Annotated[bool, Option("--proba", help="Give the probability of every class, not only of the best.")] = False,
+    out: Annotated[Path | None, Option(help="Write to this file (.csv or .json), not to the terminal.")] = None,
+    proba: Annotated[bool, Option("--proba", help="Give the probability of each class, not just of the best.")] = False,
     read: Annotated[list[str] | None, Option(metavar="KEY=VALUE", help=_READ_HELP)] = None,
     json_: Json = False,
 ) -> None:
     """Predict for new inputs: a class with its probability, or a value with its standard deviation.
 
-    Inputs are read as the training data were: the same columns, the same size and colours. Rows without a name have numbers,
-    from 1 on. If inputs come with targets, the error is printed on stderr.
+    Inputs are read as the training data were: the same columns, the same size and colours. Rows without a name have
+    numbers, from 1 on. If inputs come with targets, the error is printed on stderr.
 
     Examples:
 
@@ -79,7 +79,8 @@ def predict(
         return
     x = new.x if new.with_target is None else new.x[new.with_target]
     scores = score(model, x, new.y if classes is None else as_trained(new.y, classes), cases=0)
-    for line in (*(f"{name}: {value}" for name, value in scores.numbers.items()), *(f"note: {note}" for note in scores.notes)):
+    lines = [f"{name}: {value}" for name, value in scores.numbers.items()]
+    for line in (*lines, *(f"note: {note}" for note in scores.notes)):
         typer.echo(line, err=True)
 
 
@@ -109,10 +110,12 @@ def load_model(path: Path) -> Any:
 
 
 def _check(model: Any, new: Data, where: str, known: Sequence[float] | None) -> None:
-    """Refuse inputs of another shape than those of training, and warn of another range than the one that is ``known``."""
-    found, wanted = new.x.shape[1:], tuple(model.input_shape_)
-    if found != wanted and found != (prod(wanted),):
-        raise ValueError(f"the inputs in {where} have shape {found}, but the model was trained on inputs of shape {wanted}.")
+    """Refuse inputs of another shape than those of training, and warn of a range other than the ``known`` one."""
+    found, shape = new.x.shape[1:], tuple(model.input_shape_)
+    if found not in (shape, (prod(shape),)):
+        raise ValueError(
+            f"the inputs in {where} have shape {found}, but the model was trained on inputs of shape {shape}."
+        )
     low, high = float(new.x.min()), float(new.x.max())
     smallest, largest = known or (low, high)
     if max(high - largest, smallest - low) > 2 * (largest - smallest):
@@ -130,7 +133,7 @@ def _predictions(model: Any, new: Data, proba: bool) -> DataFrame:
         table["prediction"] = model.classes_[probabilities.argmax(1)]
         table["probability"] = probabilities.max(1).round(6)
         if proba:
-            named = [f"{label:.7g}" if isinstance(label, float) else label for label in model.classes_]  # as they are written
+            named = [f"{label:.7g}" if isinstance(label, float) else label for label in model.classes_]  # as written
             table[[f"p({name})" for name in named]] = probabilities.round(6)
         return table
     mean, std = model.predict(new.x, return_std=True)

@@ -1,7 +1,7 @@
 """More than one process: ``torchrun … -m orbitgp learn``.
 
-With torchrun, all processes load the same data, and each takes its own rows. The first one makes the run folder, prints, and
-writes the report; the others say nothing and leave when the fits are done. Nothing here happens where there is one process.
+With torchrun, all processes load the same data, and each takes its own rows. The first one makes the run folder,
+prints, and writes the report; the others say nothing and leave after the fits. One process does none of this.
 """
 
 from __future__ import annotations

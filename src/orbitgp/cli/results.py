@@ -27,7 +27,7 @@ def finish(
     stopped: bool = False,
     comparison: Comparison | None = None,
 ) -> dict[str, Any]:
-    """Write the files of a run: the model first, as it is worth most, and the result last, as it marks a finished run."""
+    """Write the files of a run: the model first, as it is worth most, the result last, as it marks a finished run."""
     from orbitgp.report.cases import score
     from orbitgp.report.page import Content, write_report
     from orbitgp.report.summary import model_settings, provenance

@@ -9,8 +9,8 @@
     result.json              the result for scripts, with the ranking of ``orbitgp compare``
     advice.json              what ``orbitgp advise`` says, for scripts
 
-Each file is complete or absent. JSON files but for the history hold a checksum of their content: a file that was changed is
-not read.
+Each file is complete or absent. JSON files but for the history hold a checksum of their content: a file that was
+changed is not read.
 """
 
 from __future__ import annotations

@@ -45,10 +45,10 @@ def compare(
 ) -> Comparison:
     """Which of these invariances do the data support?
 
-    A model is trained for each orbit with the same settings, and its evidence is measured on fresh draws. Each evidence lies in
-    an interval. While the intervals of the best orbits overlap, these are trained again with more inducing points or steps, or
-    exactly, until one orbit is certain or ``refine_seconds`` are over. The result ranks the orbits and says how sure that is:
-    ``print`` it, ``plot()`` it, or take ``to_pandas()``.
+    A model is trained for each orbit with the same settings, and its evidence is measured on fresh draws. Each evidence
+    lies in an interval. While the intervals of the best orbits overlap, these are trained again with more inducing
+    points or steps, or exactly, until one orbit is certain or ``refine_seconds`` are over. The result ranks the orbits
+    and says how sure that is: ``print`` it, ``plot()`` it, or take ``to_pandas()``.
 
         >>> x = np.random.default_rng(0).normal(size=(30, 2))
         >>> compare(x, x.sum(1), ["none", "swap(0, 1)"]).best
@@ -56,20 +56,20 @@ def compare(
 
     Args:
         X, y: as for the estimators.
-        orbits: orbits as objects or in words (``"rotation(30)"``, ``"affine*deformation"``), None for no invariance; or a
-            dictionary of these by name. By default none, rotations and affine maps of images, and of a table up to four likely
-            exchanges of columns and changes of sign.
+        orbits: orbits as objects or in words (``"rotation(30)"``, ``"affine*deformation"``), None for no invariance; or
+            a dictionary of these by name. By default none, rotations and affine maps of images, and of a table up to
+            four likely exchanges of columns and changes of sign.
         task: ``classification`` or ``regression``; ``auto`` looks at y.
-        refine_seconds: how long to go on where intervals overlap. By default three times what the first models took, and at
-            least 20 seconds; 0 trains each orbit once.
+        refine_seconds: how long to go on where intervals overlap. By default three times what the first models took,
+            and at least 20 seconds; 0 trains each orbit once.
         n_jobs: how many models to train at a time, as for scikit-learn: 1 trains them in this process, more take worker
             processes, -1 one for each core. None takes what ``joblib.parallel_config`` says, or else 1; so
             ``with joblib.parallel_config("dask"):`` trains them on a cluster.
         random_state: the first seed; models that are trained again take the next ones.
-        watch: called with a job and each record of its history, and with None when it is done. Records of a worker arrive
-            when its model is done.
+        watch: called with a job and each record of its history, and with None when it is done. Records of a worker
+            arrive when its model is done.
         keep: a folder for every model that is done. The same call goes on with them after it was stopped.
-        settings: arguments of the estimator: ``num_inducing``, ``max_steps``, ``likelihood``, …; ``verbose`` is for one bar.
+        settings: of the estimator: ``num_inducing``, ``max_steps``, ``likelihood``, …; ``verbose`` is for one bar.
     """
     verbose, settings["verbose"] = settings.get("verbose"), False
     columns = column_names(X)
@@ -94,8 +94,8 @@ def compare(
     planned = [job.kind(job.orbit, **settings).plan(X, y).seconds or 0.0 for job in jobs.values() if shown]
     units = {name: quantity.unit for orbit in named.values() for name, quantity in orbit.describe().quantities.items()}
     with Progress(planned, units, lines=shown, show=shown and verbose) as bar:
-        train = partial(train_all, X=X, y=y, n_jobs=n_jobs, watch=OneBar(bar, list(jobs)) if shown else watch, keep=keep)
-        if asked["ard"] == "auto" and ard_for(asked, torch.empty(0, *shape)):  # the model without an orbit decides for all
+        train = partial(train_all, X=X, y=y, n_jobs=n_jobs, watch=OneBar(bar, [*jobs]) if shown else watch, keep=keep)
+        if asked["ard"] == "auto" and ard_for(asked, torch.empty(0, *shape)):  # that without an orbit decides for all
             (decides,) = train([plain or Job("none", Identity(), random_state, kind, settings)])
             jobs = {name: replace(job, settings={**settings, "ard": decides.model.ard_}) for name, job in jobs.items()}
             done = [replace(decides, job=jobs.pop(plain.name))] if plain else []
@@ -158,4 +158,4 @@ def orbit_name(value: str | Orbit | None) -> str:
     """What a comparison calls an orbit; names of columns keep their blanks."""
     if isinstance(value, str):
         return re.sub(r"\s*([()*,=])\s*", r"\1", value.strip())
-    return value.describe().title if isinstance(value, Orbit) else str(value).lower()  # what is no orbit is refused later
+    return value.describe().title if isinstance(value, Orbit) else str(value).lower()  # other things are refused later

@@ -1,7 +1,7 @@
-"""Training many models: one after the other here, or several at a time in worker processes. Those that are done may be kept.
+"""Training many models: one after the other here, or several at a time in worker processes. Those done may be kept.
 
-joblib runs the workers. By default they are processes of this machine (loky). Under ``joblib.parallel_config("dask")`` or
-``("ray")`` they are whatever the cluster offers, and nothing here changes.
+joblib runs the workers. By default they are processes of this machine (loky). Under ``joblib.parallel_config("dask")``
+or ``("ray")`` they are whatever the cluster offers, and nothing here changes.
 """
 
 from __future__ import annotations
@@ -93,9 +93,9 @@ def train(job: Job, X: Any, y: Any, watch: Watch | None = None) -> Trained:
 
 
 def _kept(folder: Path, data: str, job: Job) -> Path:
-    """Where the model of this job is kept. The name tells data, orbit and settings: no other job takes it for its own."""
+    """Where this job's model is kept. The name tells data, orbit and settings: no other job takes it for its own."""
     settings = [
-        (name, digest_module(value) if isinstance(value, torch.nn.Module) else repr(value))  # words of modules have no numbers
+        (name, digest_module(value) if isinstance(value, torch.nn.Module) else repr(value))  # their words lack numbers
         for name, value in sorted(job.settings.items())
     ]
     told = [data, job.name, job.seed, job.kind.__name__, job.purpose, settings, digest_module(job.orbit)]
@@ -106,7 +106,7 @@ def _load(path: Path, job: Job) -> Trained | None:
     """The model of a job that was done before, if it was."""
     if not path.is_file():
         return None
-    modules: dict[str, Any] = {name: value for name, value in job.settings.items() if isinstance(value, torch.nn.Module)}
+    modules: dict[str, Any] = {name: part for name, part in job.settings.items() if isinstance(part, torch.nn.Module)}
     try:
         model = job.kind.load(path, orbit=job.orbit, **modules)
     except SavedFileError as error:
@@ -130,8 +130,8 @@ def train_all(
     watch: Watch | None = None,
     keep: str | os.PathLike[str] | None = None,
 ) -> list[Trained]:
-    """All of them, in their order. ``keep`` is a folder with a file for each model that is done, so that a comparison that is
-    stopped goes on where it was. ``watch`` is called in this process: a worker's records arrive when its model is done."""
+    """All of them, in their order. ``keep`` is a folder with a file for each model done, so that a stopped comparison
+    goes on where it was. ``watch`` is called in this process: a worker's records arrive when its model is done."""
     paths: list[Path] = []
     if keep is not None:
         Path(keep).mkdir(parents=True, exist_ok=True)
@@ -162,9 +162,9 @@ def as_done(
 ) -> Iterator[tuple[int, Result]]:
     """The results of a task, each with the number of its item, in the order in which they are done.
 
-    ``n_jobs`` is that of :func:`orbitgp.compare`. The threads of this process are shared among its workers; on a cluster, the
-    engine says how many a worker has, and what a lost one had in hand goes to another. ``given`` are further arguments, the
-    same for each call, which an engine may send to its workers once.
+    ``n_jobs`` is that of :func:`orbitgp.compare`. The threads of this process are shared among its workers; on a
+    cluster, the engine says how many a worker has, and what a lost one had in hand goes to another. ``given`` are
+    further arguments, the same for each call, which an engine may send to its workers once.
     """
     if runs_here(n_jobs, len(items)):
         yield from enumerate(task(item, **given) for item in items)
@@ -195,7 +195,7 @@ def _parallel(workers: int) -> joblib.Parallel:
         return joblib.Parallel(n_jobs=workers, batch_size=1)
 
 
-def _work(task: Callable[..., Result], threads: int, parent: int, number: int, item: Any, **given: Any) -> tuple[int, Result]:
+def _work(task: Callable[..., Result], threads: int, parent: int, number: int, item: Any, **given: Any) -> Any:
     """What a worker does with an item. Where there are several GPUs, items are dealt to them in turn."""
     if os.getppid() == parent:  # a process of this machine: engines of clusters look after their own
         _end_with(parent)

@@ -1,22 +1,22 @@
-"""Spending more where it decides: intervals of the evidence, and the models that narrow them until the best orbit is certain.
+"""Spending more where it decides: intervals of the evidence, and models that narrow them until the best is certain.
 
 What the log evidence of an orbit, at its best hyperparameters, lies between:
 
 - **Exact inference**: the value and two errors of its draws on either side, where training has converged. Expectation
   propagation lies below the log evidence, and adds twice as much at the upper end.
-- **Sparse inference**: from the best bound upwards. The upper end has three parts. The bound lies ``slack`` below the evidence
-  at the hyperparameters that were learned (:attr:`Evidence.upper`). Those are the best for the bound, not for the evidence: a
-  loose bound misleads training. And training may have ended early. What the last two cost is seen from a second run with
-  another seed, twice the steps and twice the inducing points: if the bound gained g nats while its slack fell from s to s', a
-  nat of slack costs g / (s - s') nats, and s' is what is left of it. So the upper end is
+- **Sparse inference**: from the best bound upwards. The upper end has three parts. The bound lies ``slack`` below the
+  evidence at the hyperparameters that were learned (:attr:`Evidence.upper`). Those are the best for the bound, not for
+  the evidence: a loose bound misleads training. And training may have ended early. What the last two cost is seen from
+  a second run with another seed, twice the steps and twice the inducing points: if the bound gained g nats while its
+  slack fell from s to s', a nat of slack costs g / (s - s') nats, and s' is what is left of it. So the upper end is
 
       bound + s' max(2, g / (s - s')) + |g|,
 
-  and infinite before there is a second run, where the last run has not converged, or where the bound rises and its slack does
-  not fall.
+  and infinite before there is a second run, where the last run has not converged, or where the bound rises and its
+  slack does not fall.
 
-While the best orbit cannot be told from another, the one of them with the widest interval is refined, if there is time: by
-exact inference, or by twice the limits. None gets more draws: training adds these until they no longer matter.
+While the best orbit cannot be told from another, the one of them with the widest interval is refined, if there is time:
+by exact inference, or by twice the limits. None gets more draws: training adds these until they no longer matter.
 """
 
 from __future__ import annotations
@@ -106,9 +106,9 @@ def _slack(trained: Trained) -> float | None:
 def refinement(trained: Trained, rows: int) -> Refinement | None:
     """The model that would narrow the interval of one that is trained. None where that could only repeat what is known.
 
-    A model that is sparse because the user gave its size is followed by one without, which is exact where that is affordable.
-    Else it gets twice the steps, twice the inducing points, up to one for each datum, and another seed. Any model that has not
-    converged gets twice the limits that the user gave.
+    A model that is sparse because the user gave its size is followed by one without, which is exact where that is
+    affordable. Else it gets twice the steps, twice the inducing points, up to one for each datum, and another seed. Any
+    model that has not converged gets twice the limits that the user gave.
     """
     job, model, converged = trained.job, trained.model.model_, trained.model.converged_
     given = [name for name in ("max_steps", "max_seconds") if job.settings.get(name)]
@@ -130,8 +130,9 @@ def refinement(trained: Trained, rows: int) -> Refinement | None:
         taken = [record["step"] for record in getattr(trained.model, "history_", [])[-1:]]
         steps = 2 * int(job.settings.get("max_steps") or max([TrainerSettings.max_steps, *taken]))
         seed, limits = seed + 1, {**grown, "max_steps": steps, **limits}
-    said = listed([f"{limit:,} {_UNITS[name]}" if name in _UNITS else "twice the time" for name, limit in limits.items()])
-    return Refinement(replace(job, purpose=said, settings={**job.settings, **limits}, seed=seed), seconds) if limits else None
+    said = listed([f"{limit:,} {_UNITS[key]}" if key in _UNITS else "twice the time" for key, limit in limits.items()])
+    again = replace(job, purpose=said, settings={**job.settings, **limits}, seed=seed)
+    return Refinement(again, seconds) if limits else None
 
 
 def train_and_refine(
@@ -142,9 +143,9 @@ def train_and_refine(
     n_jobs: int | None = None,
     done: Sequence[Trained] = (),
 ) -> tuple[list[Standing], dict[str, list[Trained]]]:
-    """Train a model for each orbit, then more where they decide, until the best orbit is certain or ``seconds`` are over.
+    """Train a model for each orbit, then more where they decide, until the best orbit is certain or time is over.
 
-    ``done`` are models that are trained already. Returns the standing of each orbit, and all models by the name of their orbit.
+    ``done`` are models that are trained already. Returns the standing of each orbit, and all models by orbit name.
     """
     models = {trained.job.name: [trained] for trained in (*train(jobs), *done)}
     if seconds is None:

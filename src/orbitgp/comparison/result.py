@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass
 from html import escape
 from math import isfinite
@@ -28,8 +28,8 @@ class Row:
     Attributes:
         orbit: its name.
         evidence: nats, of the best model.
-        low, high: what the log evidence lies between, at the best hyperparameters (``high``: None where nothing is known,
-            or training met a limit).
+        low, high: what the log evidence lies between, at the best hyperparameters (``high``: None where nothing is
+            known, or training met a limit).
         behind: nats below the best (0 for the best itself).
         certain: whether it is known to be worse than the best.
         inference: exact or sparse.
@@ -66,7 +66,7 @@ class Comparison:
         models: a fitted estimator for each orbit, that with the most evidence.
     """
 
-    def __init__(self, standings: Sequence[Standing], trained: Mapping[str, Sequence[Trained]], plain: str | None) -> None:
+    def __init__(self, standings: Sequence[Standing], trained: dict[str, list[Trained]], plain: str | None) -> None:
         self.trained, self.plain = trained, plain
         first, self.against = leaders(standings)
         self.standings = [first[0], *(difference.worse for difference in self.against.values())]
@@ -125,7 +125,7 @@ class Comparison:
         return learned_sentence(self.models[orbit].describe())
 
     def columns(self, row: Row) -> tuple[str, str, str, str, str]:
-        """The table: evidence, what it lies between, nats behind the best, the kind of inference, and how many models."""
+        """The table: evidence, what it lies between, nats behind the best, kind of inference, and how many models."""
         between = f"{row.low:,.1f} and {'?' if row.high is None else f'{row.high:,.1f}'}"
         behind = "" if row.orbit == self.best else f"{row.behind:,.1f}" + ("" if row.certain else " ?")
         return f"{row.evidence:,.1f}", between, behind, row.inference, str(row.models)
@@ -166,7 +166,7 @@ class Comparison:
         return 6.0, 1 + 0.45 * len(self.rows)
 
     def plot(self, ax: Axes | None = None) -> Axes:
-        """Nats against the best, with the interval of each orbit, on these axes or on new ones, which a notebook shows."""
+        """Nats against the best, with each orbit's interval, on these axes or on new ones, which a notebook shows."""
         ax = pyplot_axes(*self._chart_size) if ax is None else ax
         best = self.standings[0].value
         farthest = max((abs(s.high - best) for s in self.standings if isfinite(s.high)), default=0.0)

@@ -1,13 +1,13 @@
 """``orbitgp.find_symmetry``: which exchanges of columns and changes of sign do the data support?
 
-Generators are tried one at a time: each is a group of few elements, whose evidence is compared with that of no invariance. Then
-those that hold are joined, the best first, into the group that they generate. One more holds if it is certain that the larger
-group is better: a swap may beat no invariance because it comes close to a circle that holds. What holds only in part, with a
-learned weight (:mod:`orbitgp.orbits.weighted`), is better than no invariance, and no symmetry.
+Generators are tried one at a time: each is a small group, whose evidence is compared with that of no invariance. Then
+those that hold are joined, the best first, into the group that they generate. One more holds if it is certain that the
+larger group is better: a swap may beat no invariance because it comes close to a circle that holds. What holds only in
+part, with a learned weight (:mod:`orbitgp.orbits.weighted`), is better than no invariance, and no symmetry.
 
-A model that is fixed beforehand beats the true one by t nats with a probability of at most exp(-t). So a generator holds, or
-does not hold, only if the evidence differs by more than all tries together allow (:func:`orbitgp.report.finding.nats_needed`),
-where later joins count as tries, too. Between the two nothing can be told.
+A model that is fixed beforehand beats the true one by t nats with a probability of at most exp(-t). So a generator
+holds, or does not hold, only if the evidence differs by more than all tries together allow
+(:func:`orbitgp.report.finding.nats_needed`), where later joins count, too. Between the two nothing can be told.
 """
 
 from __future__ import annotations
@@ -43,8 +43,8 @@ class Symmetry:
     Attributes:
         orbit: the group that the generators which hold generate, or no invariance.
         model: an estimator with this orbit, fitted to all data.
-        holds, fails, unknown: the generators that hold (better than no invariance and than in part), those that do not (no
-            invariance is better), and those of which neither can be told.
+        holds, fails, unknown: the generators that hold (better than no invariance and than in part), those that do not
+            (no invariance is better), and those of which neither can be told.
         nats: the evidence of each generator over no invariance.
         needed: how many of these chance alone may give, with as many tries.
     """
@@ -80,10 +80,10 @@ def find_symmetry(
         ['swap(0, 1)']
 
     Args:
-        X, y: as for the estimators, with a table for X. Columns are compared as they are: give them units in which they can
-            be exchanged, and zeros about which signs can change.
-        generators: finite orbits in words. By default the exchange of each two columns, the change of each sign, three and
-            all columns moved round in a circle, and exchanges of blocks of equal size.
+        X, y: as for the estimators, with a table for X. Columns are compared as they are: give them units in which they
+            can be exchanged, and zeros about which signs can change.
+        generators: finite orbits in words. By default the exchange of each two columns, the change of each sign, three
+            and all columns moved round in a circle, and exchanges of blocks of equal size.
         task: ``classification`` or ``regression``; ``auto`` looks at y.
         random_state: as for the estimators.
         settings: arguments of the estimator; ``verbose`` is for one bar.
@@ -91,12 +91,13 @@ def find_symmetry(
     columns, values, y = column_names(X), np.asarray(X), np.asarray(y)
     if values.ndim != 2:
         raise ValueError(f"find_symmetry takes a table (rows, columns), got an array of shape {values.shape}.")
-    given = default_generators(list(columns) or list(range(values.shape[1]))) if generators is None else list(generators)
+    given = default_generators([*columns] or [*range(values.shape[1])]) if generators is None else list(generators)
     orbits = {text: make_orbit(text, values.shape[1:], columns) for text in given}
     finite = {name: orbit for name, orbit in orbits.items() if isinstance(orbit, FiniteOrbit)}
     if len(finite) < len(orbits) or not orbits:
         raise ValueError(f"generators must be finite orbits in words, as in swap(0, 1), and at least one, got {given}.")
-    kind = InvariantGPClassifier if (task_of(y) if task == "auto" else task) == "classification" else InvariantGPRegressor
+    task = task_of(y) if task == "auto" else task
+    kind = InvariantGPClassifier if task == "classification" else InvariantGPRegressor
     tried = 3 * len(orbits) - 1  # each on its own, in part, and joined with those before
     verbose, settings = (
         settings.get("verbose"),
@@ -109,7 +110,8 @@ def find_symmetry(
     def fitted(name: str, orbit: Orbit | None, learned: int = 0) -> tuple[Estimator, Standing]:
         model = kind(orbit, **settings).fit(values, y, callback=bar.teller(name))
         bar.end(name)
-        return model, Standing(name, model.evidence_.value, *model.evidence_.interval_of_best, learned=learned, tried=tried)
+        found = model.evidence_
+        return model, Standing(name, found.value, *found.interval_of_best, learned=learned, tried=tried)
 
     with bar:
         model, plain = fitted("none", None)
@@ -139,16 +141,16 @@ def find_symmetry(
 
 
 def default_generators(names: Sequence[str | int]) -> list[str]:
-    """Exchanges of two columns, changes of one sign, moves of three and of all columns in a circle, and exchanges of blocks."""
+    """Exchanges of two columns, sign changes, circular moves of three and of all columns, exchanges of blocks."""
     count = len(names)
     found = [f"swap({a!r}, {b!r})" for a, b in combinations(names, 2)] + [f"sign({name!r})" for name in names]
-    sizes = [size for size in range(2, count // 2 + 1) if count % size == 0 and factorial(count // size) <= _MOST_ELEMENTS]
+    sizes = [n for n in range(2, count // 2 + 1) if count % n == 0 and factorial(count // n) <= _MOST_ELEMENTS]
     found += [f"cyclic({a!r}, {b!r}, {c!r})" for a, b, c in combinations(names, 3)]
     return found + [f"cyclic({count})"] * (count > 3) + [f"blocks({count // size}, {size})" for size in sizes]
 
 
 def likely_generators(x: np.ndarray, names: Sequence[str] = ()) -> list[str]:
-    """Exchanges of columns that look alike, and changes of sign of those that are symmetric about zero: the likeliest."""
+    """Exchanges of columns that look alike, and sign changes of those symmetric about zero: the likeliest."""
     known = [name if name.isidentifier() else repr(name) for name in names] or [str(i) for i in range(x.shape[1])]
     columns = {name: column for name, column in zip(known, x.T, strict=True) if len(np.unique(column)) > 2}
     columns = dict(list(columns.items())[:_MOST_COLUMNS])
@@ -162,8 +164,8 @@ def likely_generators(x: np.ndarray, names: Sequence[str] = ()) -> list[str]:
 def joined(orbits: Sequence[FiniteOrbit]) -> FiniteOrbit | None:
     """The group that these generate; None where it has too many elements.
 
-    A permutation takes a change of sign along with its column. So signs of all columns that are exchanged with one whose sign
-    changes can change, and permutations followed by changes of these signs are a group.
+    A permutation takes a change of sign along with its column. So signs of all columns that are exchanged with one
+    whose sign changes can change, and permutations followed by changes of these signs are a group.
     """
     parts = [part for orbit in orbits for part in orbit.modules() if isinstance(part, Permutation | SignChange)]
     moves = [tuple(row) for part in parts if isinstance(part, Permutation) for row in part.index.tolist()]

@@ -1,9 +1,9 @@
 """Which orbit is best, and how certain that is: intervals that overlap or do not.
 
-The log evidence of each orbit, at its best hyperparameters, lies in an interval (:mod:`orbitgp.comparison.refine`). The orbit
-with the highest value is better than another for certain if the lower end of its interval lies above the upper end of the
-other's, and if the values differ by more than chance would make them (:mod:`orbitgp.report.finding`). Below that, the data
-hardly prefer either orbit, however exactly the evidence is known.
+The log evidence of each orbit, at its best hyperparameters, lies in an interval (:mod:`orbitgp.comparison.refine`). The
+orbit with the highest value is better than another for certain if the lower end of its interval lies above the upper
+end of the other's, and if the values differ by more than chance would make them (:mod:`orbitgp.report.finding`). Below
+that, the data hardly prefer either orbit, however exactly the evidence is known.
 """
 
 from __future__ import annotations
@@ -83,7 +83,7 @@ class Difference:
 
 
 def leaders(standings: Sequence[Standing]) -> tuple[list[Standing], dict[str, Difference]]:
-    """The best orbit with those that cannot be told from it, in order, and its difference to each of the others by name."""
+    """The best orbit with those that cannot be told from it, in order, and its difference to each other one by name."""
     best, *others = sorted(standings, key=lambda standing: -standing.value)
     against = {other.name: Difference(best, other) for other in others}
     return [best, *(other for other in others if not against[other.name].certain)], against
@@ -105,7 +105,8 @@ def verdict(standings: Sequence[Standing], plain: str | None = None) -> list[str
         if names[0] == plain:
             return [f"The data support no invariance among these: {_over(beaten, None)}."]
         return [f"The data support {names[0]}: {_over(beaten, plain)}."]
-    sentences = [f"Cannot tell {listed(names)} apart{', so not whether any invariance helps' if plain in names else ''}."]
+    doubt = ", so not whether any invariance helps" if plain in names else ""
+    sentences = [f"Cannot tell {listed(names)} apart{doubt}."]
     if beaten:
         sentences.append(f"What is certain of {names[0]}: {_over(beaten, plain)}.")
     return sentences + doubts

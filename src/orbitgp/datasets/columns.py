@@ -1,7 +1,7 @@
 """Columns of a table as inputs: numbers as they are, dates in days, and an input of 0 and 1 for each word.
 
-What the training data decide (words, medians, scales) is kept as plain values, in a run folder and in the file of a model, so
-that new rows become inputs in the same way.
+What the training data decide (words, medians, scales) is kept as plain values, in a run folder and in the file of a
+model, so that new rows become inputs in the same way.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ class Columns:
     def learned(self: Known, frame: DataFrame, impute: bool) -> Known:
         """The same with the words of these columns and, to ``impute``, their medians or most frequent words."""
         words = {str(name): sorted(set(column.dropna())) for name, column in frame.items() if is_words(column)}
-        fills = {name: str(c.mode()[0]) if name in words else float(in_days(c).dropna().median()) for name, c in frame.items()}
+        fills = {name: str(c.mode()[0]) if name in words else float(in_days(c).median()) for name, c in frame.items()}
         return replace(self, columns=tuple(frame), levels=words, fills=fills if impute else {})
 
     def inputs(self, frame: DataFrame, notes: list[str]) -> dict[str, Float[np.ndarray, " rows"]]:
@@ -68,15 +68,16 @@ class Columns:
 
     def _inputs_of(self, column: Series, notes: list[str]) -> dict[str, Float[np.ndarray, " rows"]]:
         """The inputs of a column: its numbers, or one of 0 and 1 for each word; of two words, for the second one."""
-        name, words, is_date = str(column.name), self.levels.get(str(column.name)), column.dtype.kind == "M"
+        name, words, dated = str(column.name), self.levels.get(str(column.name)), column.dtype.kind == "M"
         column = in_days(column)
         if (holes := column.isna()).any() and name in self.fills:
             fill = self.fills[name]
-            shown = np.datetime64(int(fill // 1), "D") if is_date else f"{fill:.7g}" if isinstance(fill, float) else fill
+            shown = np.datetime64(int(fill // 1), "D") if dated else f"{fill:.7g}" if isinstance(fill, float) else fill
             notes.append(f"column {name!r} has no value in {said_rows(holes)}: {shown} is put there.")
             column = column.astype(np.float64 if words is None else object).fillna(fill)
         if words is None and is_words(column):
-            raise ValueError(f"column {name!r} holds words, such as {column.dropna().iloc[0][:LONGEST]!r}, where numbers were.")
+            word = column.dropna().iloc[0][:LONGEST]
+            raise ValueError(f"column {name!r} holds words, such as {word!r}, where numbers were.")
         if words is None:
             return {name: column.to_numpy(np.float64, na_value=np.nan)}
         values, two = column.astype(str), len(words) == 2
@@ -85,7 +86,8 @@ class Columns:
             notes.append(f"{said}, which the training data do not have: it counts as none of {', '.join(words)}.")
         # A new word is none of several, and lies midway between two.
         neutral = (0.5 if two else 0.0) * new
-        return {f"{name}={word}": ((values == word) + neutral).to_numpy(np.float64) for word in (words[1:] if two else words)}
+        words = words[1:] if two else words
+        return {f"{name}={word}": ((values == word) + neutral).to_numpy(np.float64) for word in words}
 
     def scaled(self, x: Shaped[np.ndarray, "rows columns"]) -> Shaped[np.ndarray, "rows columns"]:
         """Inputs in the scales of the training data."""
@@ -95,11 +97,11 @@ class Columns:
         return (x - shift) / unit
 
 
-def column_scales(x: Shaped[np.ndarray, "rows columns"], names: Sequence[str], orbits: Sequence[Orbit]) -> Scales | None:
-    """(shift, unit) of each column: its mean and standard deviation. None where an orbit acts on all columns as they are.
+def column_scales(x: Shaped[np.ndarray, "rows dim"], names: Sequence[str], orbits: Sequence[Orbit]) -> Scales | None:
+    """(shift, unit) of each column: its mean and standard deviation. None if an orbit acts on all columns alike.
 
-    Columns that an orbit exchanges share a scale, as they would not be exchangeable otherwise, and those whose sign changes are
-    not shifted. Columns of 0 and 1, and those that do not vary, stay.
+    Columns that an orbit exchanges share a scale, as they would not be exchangeable otherwise, and those whose sign
+    changes are not shifted. Columns of 0 and 1, and those that do not vary, stay.
     """
     parts = [part for orbit in orbits for part in orbit.modules() if isinstance(part, Orbit)]
     if not all(type(part) in _BY_COLUMN for part in parts):
@@ -137,7 +139,8 @@ def columns_of(frame: DataFrame) -> Columns:
         if not column.notna().any():
             raise ValueError(f"column {name!r} of X has no value at all: leave it out.")
         if words := too_many_words(column):
-            raise ValueError(f"column {name!r} of X holds {words}: leave it out, X.drop(columns={name!r}), or make it numbers.")
+            advice = f"leave it out, X.drop(columns={name!r}), or make it numbers."
+            raise ValueError(f"column {name!r} of X holds {words}: {advice}")
     found = Columns().learned(frame, impute=True)
     return replace(found, features=tuple(found.inputs(frame.iloc[:1], [])))
 

@@ -1,8 +1,8 @@
 """Images: the digits of scikit-learn, MNIST and Fashion-MNIST, and rotated ones, whose invariance is known.
 
-MNIST and Fashion-MNIST are 70,000 images of 28x28 pixels in ten classes, 60,000 to train on and 10,000 to test. Both come as
-four gzipped files with the *same names*, whose published checksums tell them apart: images, a byte a pixel after 16 of header,
-and labels, a byte each after 8. A file with another checksum is not read.
+MNIST and Fashion-MNIST are 70,000 images of 28x28 pixels in ten classes, 60,000 to train on and 10,000 to test. Both
+come as four gzipped files with the *same names*, whose published checksums tell them apart: images, a byte a pixel
+after 16 of header, and labels, a byte each after 8. A file with another checksum is not read.
 """
 
 from __future__ import annotations
@@ -108,8 +108,8 @@ def _located(family: Family, name: str, root: Path, download: bool) -> Path:
             return path
     if not download:
         raise DatasetError(
-            f"{name} of {family.name}, with the published checksum, is neither in {own.parent} nor in {root}: put it there, "
-            "name its folder with root= or ORBITGP_DATA, or allow download=True."
+            f"{name} of {family.name}, with the published checksum, is neither in {own.parent} nor in {root}: put it "
+            "there, name its folder with root= or ORBITGP_DATA, or allow download=True."
         )
     fetch([mirror + name for mirror in family.mirrors], own, family.checksums[name])
     return own
@@ -127,13 +127,13 @@ def _matches(path: Path, checksum: str) -> bool:
 
 
 def fetch(urls: Sequence[str], path: Path, checksum: str) -> None:
-    """Fetch ``path`` from the first mirror that has the right file; the error names every mirror that failed, and why."""
+    """Fetch ``path`` from the first mirror with the right file; the error names every mirror that failed, and why."""
     try:
         import pooch
         import requests
     except ImportError:
         raise DatasetError(
-            f"downloading {path.name} needs the package pooch: pip install pooch, or put the file in {path.parent} yourself."
+            f"downloading {path.name} needs the package pooch: pip install pooch, or put the file in {path.parent}."
         ) from None
     pooch.get_logger().setLevel("WARNING")
     reasons = []
@@ -148,7 +148,8 @@ def fetch(urls: Sequence[str], path: Path, checksum: str) -> None:
         except ValueError:
             reason = "the file has another checksum than the published one"
         except OSError as error:
-            raise DatasetError(f"cannot write {path} ({error}): choose another folder with root= or ORBITGP_DATA.") from error
+            why = f"cannot write {path} ({error}): choose another folder with root= or ORBITGP_DATA."
+            raise DatasetError(why) from error
         reasons.append(f"{url}: {reason}")
     raise DatasetError(
         f"cannot download {path.name} ({'; '.join(reasons)}): try again, or put the file in {path.parent} yourself."
@@ -158,7 +159,7 @@ def fetch(urls: Sequence[str], path: Path, checksum: str) -> None:
 def rotate(images: Images, max_degrees: float | int, seed: int = 0) -> tuple[Images, Float[np.ndarray, " rows"]]:
     """Every image turned about its centre by an angle of its own, drawn uniformly from ±max_degrees; also the angles.
 
-    ±180° makes the label independent of orientation, smaller ranges only partly so. Angles are in degrees, counter-clockwise.
+    ±180° makes the label independent of orientation, smaller ranges only partly so. In degrees, counter-clockwise.
 
         >>> images, angles = rotate(digits().x_train[:3], 60)
         >>> bool(abs(angles).max() <= 60)
@@ -178,8 +179,8 @@ def rotate_by(images: Images, degrees: Float[np.ndarray, " rows"]) -> Images:
     """
     if images.ndim != 3 or images.dtype != np.float32 or degrees.shape != images.shape[:1]:
         raise ValueError(
-            f"rotation takes float32 images (N, height, width) and N angles, got {images.dtype} of shape {images.shape} and "
-            f"angles of shape {degrees.shape}."
+            f"rotation takes float32 images (N, height, width) and N angles, got {images.dtype} of shape "
+            f"{images.shape} and angles of shape {degrees.shape}."
         )
     rotated = np.empty_like(images)
     for image, angle, result in zip(images, degrees, rotated, strict=True):

@@ -1,7 +1,7 @@
 """Generated signals to try things on, with a fixed seed: spectra to regress on, and sensors to classify.
 
-Both have something that does not matter, of known size: scatter and drift of the spectra, and when and how fast a movement
-happens.
+Both have something that does not matter, of known size: scatter and drift of the spectra, and when and how fast a
+movement happens.
 """
 
 from __future__ import annotations
@@ -12,10 +12,10 @@ from orbitgp.datasets.base import Dataset
 
 
 def spectra(train: int = 100, test: int = 100, seed: int = 0) -> Dataset:
-    """Absorption spectra of a mixture, 850 to 1,048 nm in steps of 2 nm; the target is the per cent of one of its three parts.
+    """Absorption spectra of a mixture, 850 to 1,048 nm in steps of 2 nm; the target is the per cent of one part.
 
-    Each spectrum has its own path length (a gain within ×0.7 to ×1.4) and its own drift (a straight line), which say nothing
-    about the mixture.
+    Each spectrum has its own path length (a gain within ×0.7 to ×1.4) and its own drift (a straight line), which say
+    nothing about the mixture.
 
         >>> spectra().x_train.shape
         (100, 100)

@@ -1,7 +1,7 @@
 """What the two estimators share: checked input, one training run, and predictions with fixed draws.
 
 A fit copies the orbit and the kernel, places inducing points on orbit samples of the data, trains everything together
-(:mod:`orbitgp.training`), and measures the evidence on fresh draws. If anything fails, the estimator is what it was before.
+(:mod:`orbitgp.training`), and measures the evidence on fresh draws. If it fails, the estimator is as before.
 """
 
 from __future__ import annotations
@@ -84,7 +84,7 @@ class InvariantEstimator(Presents, Compacts, ChecksData):
     training: TrainingOptions | None = None
     ard: bool | Literal["auto"] = False
 
-    # A constructor of scikit-learn takes anything, and ``fit`` complains. So shape checkers leave the constructor alone.
+    # A constructor of scikit-learn takes anything, and ``fit`` complains. So shape checkers leave it alone.
     __no_type_check__ = True
 
     def fit(
@@ -100,12 +100,12 @@ class InvariantEstimator(Presents, Compacts, ChecksData):
         """Learn the posterior, the kernel, the noise and the orbit, all from the marginal likelihood.
 
         Args:
-            X: (N, D), images (N, H, W), (N, C, H, W) or (N, H, W, 3), flat images (N, D) with ``image_shape``, or signals
-                (N, T) or (N, C, T).
+            X: (N, D), images (N, H, W), (N, C, H, W) or (N, H, W, 3), flat images (N, D) with ``image_shape``, or
+                signals (N, T) or (N, C, T).
             y: the targets.
             callback: a function of each record of the history (:mod:`orbitgp.training.records`).
             checkpoint: a file for the state of the run, replaced every ``checkpoint_every`` seconds.
-            resume: True to go on from the checkpoint if there is one, with the same data and settings; or the path of one. On
+            resume: True to go on from the checkpoint if there is one, with equal data and settings; or its path. On
                 the CPU, a run that was killed and goes on ends with the same model, bit for bit, as one that was not.
 
         Ctrl-C ends the run early, keeps the model so far, and warns.
@@ -151,22 +151,23 @@ class InvariantEstimator(Presents, Compacts, ChecksData):
     ) -> Estimator:
         """The estimator that was saved in this file.
 
-        ``orbit``, ``kernel``, ``likelihood`` and ``feature_map`` are for objects of your own classes, which a file cannot
-        rebuild: hand in one that was built like the one that was fitted; its parameters are taken from the file.
+        ``orbit``, ``kernel``, ``likelihood`` and ``feature_map`` are for objects of your own classes, which a file
+        cannot rebuild: hand in one that was built like the one that was fitted; its parameters are taken from the file.
         """
         handed_in = {"orbit": orbit, "kernel": kernel, "likelihood": likelihood, "feature_map": feature_map}
         return load_estimator(cls, Path(path), handed_in)
 
     def set_params(self: Estimator, **params: Any) -> Estimator:
-        """Set arguments by name. ``training__jitter=1e-5`` replaces the training options by a copy with another jitter."""
-        changed = {name.removeprefix("training__"): params.pop(name) for name in list(params) if name.startswith("training__")}
+        """Set arguments by name. ``training__jitter=1e-5`` replaces the training options by a copy with that jitter."""
+        changed = {key.removeprefix("training__"): params.pop(key) for key in [*params] if key.startswith("training__")}
         super().set_params(**params)
         if changed:
             self.training = validation.training_options(self.training).set_params(**changed)
         return self
 
     def _fit(self, X: Any, y: Any, run: Session, ard: bool = False) -> None:
-        arguments, device = validation.check_arguments(self.get_params(deep=False)), validation.usable_device(self.device)
+        arguments = validation.check_arguments(self.get_params(deep=False))
+        device = validation.usable_device(self.device)
         x, targets = self._training_data(X, y, device)
         asked = validation.ard_for(arguments, x)
         self.ard_, self.ard_gain_ = ard or asked is True, cast(float | None, None)
@@ -209,7 +210,7 @@ class InvariantEstimator(Presents, Compacts, ChecksData):
             self._prefer_ard(X, y, run)
 
     def _prefer_ard(self, X: Any, y: Any, run: Session) -> None:
-        """Fit with a lengthscale for each column, and keep that where its evidence is better by more than chance would give."""
+        """Fit with a lengthscale for each column, and keep that if its evidence is better by more than chance gives."""
         shared, second = dict(vars(self)), Session(run.callback, sample_weight=run.sample_weight)
         second.begun = time.perf_counter()
         with warnings.catch_warnings(action="ignore"):  # the first fit gave them
@@ -225,7 +226,8 @@ class InvariantEstimator(Presents, Compacts, ChecksData):
         """Learn as was planned, and measure the evidence on fresh draws."""
         plausible: Plausible = {}
         plan = self.plan_
-        logger.info("%s inference: %s; about %s on a free machine.", plan.inference, plan.reason, duration(plan.seconds or 0.0))
+        took = duration(plan.seconds or 0.0)
+        logger.info("%s inference: %s; about %s on a free machine.", plan.inference, plan.reason, took)
         try:
             with fit.run.around(engine, list(fit.seeds), fit.problem.shift, self.verbose):
                 if isinstance(engine, Ladder):
@@ -239,7 +241,7 @@ class InvariantEstimator(Presents, Compacts, ChecksData):
             problem = f"not positive definite with jitter={fit.settings.jitter:g}: raise jitter."
             raise FloatingPointError(f"the covariance of the inducing points is {problem}") from error
         self._keep(engine, evidence, fit.problem)
-        self.plausible_ = {name: None if ends is None else (ends[0].value, ends[1].value) for name, ends in plausible.items()}
+        self.plausible_ = {name: ends and (ends[0].value, ends[1].value) for name, ends in plausible.items()}
 
     def _orbit_for(self, x: AllInputs) -> Orbit:
         """A copy of the user's orbit, checked, where the data are."""
@@ -261,7 +263,8 @@ class InvariantEstimator(Presents, Compacts, ChecksData):
         assert not isinstance(model, CollapsedGP)
         for module in (model, likelihood):
             module.cpu().zero_grad()
-        self.model_, self.likelihood_, self.orbit_, self.kernel_ = model, likelihood, model.orbit, show_values(model.kernel)
+        self.model_, self.likelihood_ = model, likelihood
+        self.orbit_, self.kernel_ = model.orbit, show_values(model.kernel)
         self.evidence_ = evidence.shifted(-problem.log_scale * evidence.num_data)
         history = engine.history or [make_record(model.kernel, model.orbit, likelihood, evidence.value)]
         self.history_ = [{**record, "bound": record["bound"] - problem.shift} for record in history]
@@ -275,7 +278,7 @@ class InvariantEstimator(Presents, Compacts, ChecksData):
         return torch.cat(means), torch.cat(variances)
 
     def _for_parts(self, X: Any, predict: Callable[..., Any]) -> list[Any]:
-        """What the model predicts for one part of X after the other, as ``predict`` of the model, inputs and number of draws.
+        """What the model predicts for X, part by part, as ``predict`` of the model, inputs and number of draws.
 
         All predictions have the same base draws, so that they can be compared.
         """

@@ -31,15 +31,15 @@ class InvariantGPClassifier(ClassifierMixin, InvariantEstimator):
         (3,)
 
     Args:
-        likelihood: a name or an object. By default (``auto``) it is ``bernoulli`` for two classes and ``dirichlet`` for more,
-            by measurement. The other name is ``gaussian``, on class indicators as in the paper.
+        likelihood: a name or an object. By default (``auto``) it is ``bernoulli`` for two classes and ``dirichlet`` for
+            more, by measurement. The other name is ``gaussian``, on class indicators as in the paper.
 
-    The other arguments are those of :class:`orbitgp.InvariantGPRegressor`, without ``normalize_y``. Labels may be of any type.
+    Other arguments are those of :class:`orbitgp.InvariantGPRegressor`, without ``normalize_y``. Labels have any type.
 
     Attributes:
         classes_ (np.ndarray): the labels, in the order of the columns of ``predict_proba``.
-        evidence_: the log marginal likelihood, or bounds on it. It compares orbits and kernels under one likelihood, never two
-            likelihoods.
+        evidence_: the log marginal likelihood, or bounds on it. It compares orbits and kernels under one likelihood,
+            never two likelihoods.
 
     The other attributes are those of :class:`orbitgp.InvariantGPRegressor`.
     """
@@ -69,7 +69,7 @@ class InvariantGPClassifier(ClassifierMixin, InvariantEstimator):
             self.classes_ = np.unique(targets)
         except TypeError:
             kinds = ", ".join(sorted({type(label).__name__ for label in targets}))
-            raise ValueError(f"y holds labels of several types, {kinds}: make them alike, as with y.astype(str).") from None
+            raise ValueError(f"y has labels of several types, {kinds}: make them alike, as by y.astype(str).") from None
         check_classification_targets(targets)
         labels = np.searchsorted(self.classes_, targets)  # in less memory than np.unique would take for them
         if len(self.classes_) < 2:

@@ -1,13 +1,13 @@
-"""A posterior in few inducing variables, fitted to the exact one: predictions that cost M P kernel values a sample, not N S.
+"""A posterior in few inducing variables, fitted to the exact one: predictions cost M P kernel values a sample, not N S.
 
-The inducing variables u are averages of g over P samples of the orbit of M training rows, nearly values of f. With a = L^-1 k_u
-of each row, L L^T = Kuu, and the noise s_n of each row,
+The inducing variables u are averages of g over P samples of the orbit of M training rows, nearly values of f. With a =
+L^-1 k_u of each row, L L^T = Kuu, and the noise s_n of each row,
 
     q(v) = N(m, S),   S^-1 = I + sum_n a_n a_n^T / s_n,   m = argmin sum_n (a_n . m - E f_n)^2 + r |m|^2
 
-S is the best covariance for these data (Titsias 2009). The mean is fitted to the *exact* posterior mean at the training rows,
-which leaves about half of the error of the best q(u), whose mean fits the targets (900 averages of 4,500 digits: a root mean
-square of 0.46 in place of 0.84). r is a hundredth of the least noise.
+S is the best covariance for these data (Titsias 2009). The mean is fitted to the *exact* posterior mean at the training
+rows, which leaves about half of the error of the best q(u), whose mean fits the targets (900 averages of 4,500 digits:
+a root mean square of 0.46 in place of 0.84). r is a hundredth of the least noise.
 """
 
 from __future__ import annotations
@@ -37,16 +37,16 @@ class Compacts:
     def compact(self: Compact, points: int = 1000) -> Compact:
         """A smaller estimator that predicts faster, with ``points`` inducing variables fitted to the exact posterior.
 
-        Its ``compact_change_`` is the largest change at the training rows: of a class probability, or of a mean in standard
-        deviations. To make it takes about as long as to predict all training rows. Predictions take a share of points · P of
-        the time of N · S, where P is at most 8 of S draws, or a finite orbit of up to 32 elements. More points change less.
+        Its ``compact_change_`` is the largest change at the training rows: of a class probability, or of a mean in
+        standard deviations. Making it takes as long as predicting the training rows. Predictions take a share of points
+        · P of the time of N · S, where P is at most 8 of S draws, or up to 32 elements. More points change less.
         """
         check_is_fitted(self)
         model, points = self.model_, whole_number("points", points)
         if not isinstance(model, ExactGP):
             raise ValueError("this model has inducing variables already: compact() is for exact inference.")
         if model.is_enumerated and not isinstance(model.orbit, FiniteOrbit):
-            raise ValueError("this model averages over its orbit in closed form, and compact() would draw from it: keep it.")
+            raise ValueError("the model averages over its orbit in closed form; compact() would draw from it: keep it.")
         mean, variance = model.predict(model.x)
         small = compacted(model, mean, min(points, len(model.x)))
         result = copy(self)

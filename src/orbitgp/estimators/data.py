@@ -1,8 +1,8 @@
 """The data of an estimator: as scikit-learn checks them, in memory, on disk, or shared by several processes.
 
-Images become (N, H, W) or (N, C, H, W), or are refused in a sentence. Data frames with words, dates and gaps become numbers
-(:mod:`orbitgp.datasets.columns`). Memory maps, and arrays in chunks, such as those of HDF5, Zarr and Dask, stay on disk: they
-are read a batch at a time, in their own small numbers, and become floats on the device. What is small enough is loaded.
+Images become (N, H, W) or (N, C, H, W), or are refused in a sentence. Data frames with words, dates and gaps become
+numbers (:mod:`orbitgp.datasets.columns`). Memory maps, and arrays in chunks (HDF5, Zarr, Dask), stay on disk: they are
+read a batch at a time, in their own small numbers, and become floats on the device. What is small enough is loaded.
 """
 
 from __future__ import annotations
@@ -192,7 +192,7 @@ class ChecksData(BaseEstimator):
 def known_noise(
     likelihood: Likelihood, x: AllInputs, alpha: Any, sample_weight: Any, scale: Float[np.ndarray, " outputs"]
 ) -> Float[Tensor, "rows known"]:
-    """What is known of the noise of each row: its weight, its variance in units of normalised targets, and its features.
+    """What is known of the noise of each row: its weight, its variance for normalised targets, and features.
 
     Nothing, where all rows are alike.
     """
@@ -235,15 +235,15 @@ def channels_first(X: Any) -> Any:
 
 
 def check_images(x: Shaped[np.ndarray, "rows *features"], *orbits: Orbit) -> None:
-    """Refuse images that show nothing. Warn of values that pixels do not have, and where an orbit brings in zeros that are not
-    the background."""
+    """Refuse images that show nothing. Warn of values that pixels do not have, and where an orbit brings in zeros that
+    are not the background."""
     if (np.ptp(x.reshape(len(x), -1), axis=1) == 0).all():
         raise ValueError("every image in X is of one colour all over: there is nothing to learn from.")
     low, high = float(x.min()), float(x.max())
     if max(-low, high) > 255:
         warnings.warn(
-            f"the pixels of X go from {low:.3g} to {high:.3g}, and those of images from 0 to 1 or to 255: bring them to "
-            "0 to 1, as by X / X.max(), in which units orbits of brightness and noise start."
+            f"the pixels of X go from {low:.3g} to {high:.3g}, and those of images from 0 to 1 or to 255: bring them "
+            "to 0 to 1, as by X / X.max(), in which units orbits of brightness and noise start."
         )
     warps = any(isinstance(part, Warp) for orbit in orbits for part in orbit.modules())
     if warps and (level := border_level(x)) is not None:

@@ -102,7 +102,7 @@ def bounded(evidence: Evidence, upper: float) -> Evidence:
 
 
 def _upper(trainer: Trainer, evidence: Evidence) -> float | None:
-    """Upper bound on the log evidence, or None: that of exact inference with fixed draws, where there is time for it."""
+    """Upper bound on the log evidence, or None: that of exact inference with fixed draws, where time allows."""
     model, likelihood, x = trainer.model, trainer.likelihood, trainer.x
     if isinstance(x, RowSource) or likelihood.num_locals:
         return None

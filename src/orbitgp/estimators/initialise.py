@@ -1,8 +1,8 @@
 """Where a fit starts: the problem as a model sees it, the kernel, the models and the engines, before their first step.
 
-A kernel that the user gave keeps its values, priors and constraints. Without one, k_g is an RBF kernel whose lengthscale is the
-median distance between inputs and whose variance is that of the targets. So the scale of the data does not matter, and inputs
-need no standardising, which would spoil images whose background is 0.
+A kernel that the user gave keeps its values, priors and constraints. Without one, k_g is an RBF kernel whose
+lengthscale is the median distance between inputs and whose variance is that of the targets. So the scale of the data
+does not matter, and inputs need no standardising, which would spoil images whose background is 0.
 """
 
 from __future__ import annotations
@@ -78,24 +78,24 @@ class Fit(NamedTuple):
 
 
 def spare_indicators(orbit: Orbit, x: AllInputs) -> None:
-    """Let noise leave out columns of a table that do not vary, or that hold nothing but 0 and 1 as indicators of words do."""
+    """Let noise leave out columns of a table that do not vary, or that hold only 0 and 1, as indicators of words do."""
     noises = [part for part in orbit.modules() if isinstance(part, GaussianNoise) and part.columns is None]
     if x.ndim > 2 or not noises:
         return
     rows = first(x, len(x) if isinstance(x, Tensor) else CHECKED_ROWS)
     measured = (rows != rows[0]).any(0) & ~((rows == 0) | (rows == 1)).all(0)
     for part in noises:
-        part.columns = tuple(torch.nonzero(measured)[:, 0].tolist()) if 0 < int(measured.sum()) < len(measured) else None
+        part.columns = tuple(measured.nonzero()[:, 0].tolist()) if 0 < int(measured.sum()) < len(measured) else None
 
 
 def exact_model_and_plan(fit: Fit) -> tuple[ExactGP | None, Plan]:
-    """The exact model before its first step, and whether it can be afforded, and why; None where data are not one tensor."""
+    """The exact model before its first step, whether it can be afforded, and why; None if data are not one tensor."""
     arguments, likelihood = fit.arguments, fit.problem.likelihood
     if not isinstance(fit.x, Tensor):
-        where = "are shared by several processes" if processes.count() > 1 else "stay on disk"
+        lie = "are shared by several processes" if processes.count() > 1 else "stay on disk"
         if arguments["inference"] == "exact":
-            raise ValueError(f"inference='exact' needs all data in one place, but they {where}: take 'auto' or 'sparse'.")
-        return None, Plan("sparse", f"the data {where}", len(fit.x))
+            raise ValueError(f"inference='exact' needs all data in one place, but they {lie}: take 'auto' or 'sparse'.")
+        return None, Plan("sparse", f"the data {lie}", len(fit.x))
     model = ExactGP(fit.kernel, fit.orbit, fit.x, likelihood.num_latents, arguments["mean"]).to(fit.x.device)
     _start_mean(model, fit)
     given = arguments["num_samples"], asks_for_sparse(arguments)
@@ -114,7 +114,7 @@ def initial_kernel(
     feature_map: nn.Module | None = None,
     ard: bool = False,
 ) -> Kernel:
-    """A copy of the user's kernel, checked on two rows, or the default one; of mapped inputs, if there is a feature map."""
+    """A copy of the user's kernel, checked on two rows, or the default; of mapped inputs, if there is a feature map."""
     some = first(x, 2) if kernel is not None and feature_map is None else _random_rows(x, generator)
     rows = some.flatten(1).double()
     if ard:  # automatic relevance determination: two rows are about one lengthscale apart in each column
@@ -122,7 +122,7 @@ def initial_kernel(
         spread[spread <= 1e-10 * rows.abs().amax(0)] = 1.0  # of a column that does not vary
         return _rbf(math.sqrt(2 * rows.shape[1]) * spread, variance, rows.shape[1]).to(x.device)
     if feature_map is None:
-        return _kernel_of_vectors(kernel, rows, variance)
+        return _of_vectors(kernel, rows, variance)
     shape = tuple(x.shape[1:]) if x.ndim > 2 else None
     mapped = FeatureMapKernel(RBFKernel(), deepcopy(feature_map), shape).double().to(x.device)
     prepare(mapped.feature_map, some)
@@ -130,26 +130,26 @@ def initial_kernel(
         check_map(mapped.feature_map, first(x, 2))
         rows = mapped.map(rows if kernel is None else rows[:2])
     # Features are rounded as the inputs are: those of nearly equal inputs differ by chance.
-    mapped.base_kernel = _kernel_of_vectors(kernel, rows, variance, rounding=10 * torch.finfo(x.dtype).eps)
+    mapped.base_kernel = _of_vectors(kernel, rows, variance, rounding=10 * torch.finfo(x.dtype).eps)
     return mapped
 
 
-def _kernel_of_vectors(kernel: Kernel | None, x: Float[Tensor, "rows dim"], variance: float, rounding: float = 0.0) -> Kernel:
+def _of_vectors(kernel: Kernel | None, x: Float[Tensor, "rows dim"], variance: float, rounding: float = 0.0) -> Kernel:
     if kernel is not None:
         kernel = deepcopy(kernel).double().to(x.device)
         check_kernel(kernel, x)
         return kernel
     distances = torch.pdist(x)
-    distances = distances[distances > rounding * float(x.norm(dim=1).max())]  # without rows that differ by rounding alone
+    distances = distances[distances > rounding * float(x.norm(dim=1).max())]  # without rows equal up to rounding
     return _rbf(float(distances.median()) if len(distances) else 1.0, variance).to(x.device)
 
 
 def _rbf(lengthscale: float | Float[Tensor, " dim"], variance: float, dim: int | None = None) -> ScaleKernel:
-    """Learned on the log scale: a step of the optimiser changes it by the same factor whatever the units of the data."""
+    """Learned on the log scale: a step of the optimiser changes it by the same factor in any units of the data."""
     log_scale = {"transform": torch.exp, "inv_transform": torch.log}
     inner = RBFKernel(ard_num_dims=dim, lengthscale_constraint=Positive(**log_scale))
     kernel = ScaleKernel(inner, outputscale_constraint=Positive(**log_scale)).double()
-    kernel.base_kernel.lengthscale = torch.as_tensor(lengthscale, dtype=torch.float64)  # a number would be rounded to float32
+    kernel.base_kernel.lengthscale = torch.as_tensor(lengthscale, dtype=torch.float64)  # numbers become float32
     kernel.outputscale = torch.tensor(variance if variance > 0 else 1.0, dtype=torch.float64)
     return kernel
 
@@ -188,7 +188,8 @@ def _start_mean(model: InvariantGP | ExactGP, fit: Fit) -> None:
     """The prior mean as the targets suggest, in units of what g sees: orbit samples of the data."""
     if fit.arguments["mean"] == "linear":
         samples = None if isinstance(model.orbit, FiniteOrbit) else 4
-        model.prior_mean.place(model.orbit.shared_samples(first(fit.x, CHECKED_ROWS), samples).points.flatten(0, 2).flatten(1))
+        drawn = model.orbit.shared_samples(first(fit.x, CHECKED_ROWS), samples)
+        model.prior_mean.place(drawn.points.flatten(0, 2).flatten(1))
     if fit.arguments["mean"] != "zero":
         model.prior_mean.bias.copy_(fit.problem.mean)
 

@@ -1,4 +1,4 @@
-"""What a fitted estimator says of itself: its evidence, what it learned, a summary, a report, and what a notebook shows."""
+"""What a fitted estimator says of itself: evidence, what it learned, a summary, a report, and what a notebook shows."""
 
 from __future__ import annotations
 
@@ -42,9 +42,10 @@ class Presents(BaseEstimator):
     def log_marginal_likelihood(self) -> float:
         """The log marginal likelihood of the training targets at the learned parameters, in the units of y.
 
-        It is exact under a Gaussian likelihood and exact inference without an orbit, or with a finite one. Of an infinite orbit
-        it is estimated by draws that nothing was fitted to. Of two classes and of counts it is that of expectation propagation.
-        Sparse inference and other likelihoods have a lower bound. ``evidence_`` says which it is, and how far it may be off.
+        It is exact under a Gaussian likelihood and exact inference without an orbit, or with a finite one. Of an
+        infinite orbit it is estimated by draws that nothing was fitted to. Of two classes and of counts it is that of
+        expectation propagation. Sparse inference and other likelihoods have a lower bound. ``evidence_`` says which it
+        is, and how far it may be off.
         """
         check_is_fitted(self)
         return self.log_marginal_likelihood_value_
@@ -58,11 +59,11 @@ class Presents(BaseEstimator):
         quantities = {name: described.quantities[name] for name in self.plausible_}
         ends = {name: self.plausible_[name] or (q.neutral, inf) for name, q in quantities.items()}  # or not determined
         units = {name: q.unit for name, q in quantities.items()}
-        pairs = {name: (Quantity.of(low, units[name]), Quantity.of(high, units[name])) for name, (low, high) in ends.items()}
+        pairs = {name: (Quantity.of(a, units[name]), Quantity.of(b, units[name])) for name, (a, b) in ends.items()}
         return described.with_plausible(pairs)
 
     def summary(self, over_plain: float | None = None) -> str:
-        """What was learned in a few lines. ``over_plain``: its evidence less that of the same model without an orbit."""
+        """What was learned, in few lines. ``over_plain``: its evidence less that of the same model without an orbit."""
         check_is_fitted(self)
         return summary(self, over_plain)
 
@@ -71,8 +72,8 @@ class Presents(BaseEstimator):
     ) -> None:
         """Write an HTML page that says and shows what was learned; ``orbitgp learn`` writes the same.
 
-        It shows the error on ``test``, held-out inputs and targets. ``title`` names the data, and ``plain`` is the evidence of
-        the same model without an orbit.
+        It shows the error on ``test``, held-out inputs and targets. ``title`` names the data, and ``plain`` is the
+        evidence of the same model without an orbit.
         """
         from orbitgp.report.page import Content, write_report
 

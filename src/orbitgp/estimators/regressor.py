@@ -30,7 +30,7 @@ from orbitgp.inference.rows import AllInputs
 from orbitgp.likelihoods import Likelihood, make_likelihood
 from orbitgp.planning.options import whole_number
 
-MIN_NOISE = 1e-6  # least variance of noise over that of the targets; without it, constant targets have infinite evidence
+MIN_NOISE = 1e-6  # least variance of noise over that of the targets; without it constant targets have infinite evidence
 FEW_ROWS = 10  # rows, at most, that determine the variance of the targets too badly
 
 
@@ -47,50 +47,52 @@ class InvariantGPRegressor(RegressorMixin, InvariantEstimator):
     Args:
         orbit: what may happen to an input without changing the answer (:mod:`orbitgp.orbits`), an object or a name, as
             in ``"rotation"`` or ``"affine*deformation"``; none by default.
-        kernel: any GPyTorch kernel, with its values, priors and constraints; by default an RBF that starts from the data.
+        kernel: any GPyTorch kernel, with values, priors and constraints; by default an RBF that starts from data.
         likelihood: ``gaussian`` (which ``auto`` stands for), ``heteroscedastic`` where the noise depends on the inputs,
             ``student-t`` for data with outliers, ``negative-binomial`` for counts, or an object. Several outputs
             share one kernel, one orbit and one noise: fit those that are unlike one by one.
         feature_map: a module from inputs to vectors, of which k_g is then a kernel (:mod:`orbitgp.kernels`), such as
             ``OrientedGradients()`` for images; by default k_g sees inputs as they are. The orbit acts first.
         mean: the prior mean, ``zero``, ``constant`` or ``linear`` in the inputs.
-        num_inducing: inducing points of sparse inference; no more are made than there are places for them. By default 256, and
-            on a GPU up to 1,024 where there is time for them.
-        num_samples: orbit samples for each datum and step. A finite orbit that they cover is enumerated, without any noise.
-            Exact inference, and sparse inference without stochastic steps, enumerate every finite orbit. Of an infinite one
-            they make these draws once and for all, and by default as many as they find that it needs.
-        max_steps: the steps of training at most. A run ends by itself when it has converged. A step of exact inference is one
-            evaluation of the evidence, and there is no limit by default. Sparse inference makes as many evaluations of its
-            bound as take ten minutes at a nominal speed, from 50 to 300, or as many stochastic steps, from 300 to 3,000.
-        max_seconds: about how long a fit may take. Training ends early enough for what follows: the posterior of all data, and
-            the evidence.
+        num_inducing: inducing points of sparse inference; no more are made than there are places for them. By default
+            256, and on a GPU up to 1,024 where there is time for them.
+        num_samples: orbit samples for each datum and step. A finite orbit that they cover is enumerated, without any
+            noise. Exact inference, and sparse inference without stochastic steps, enumerate every finite orbit. Of an
+            infinite one they make these draws once and for all, and by default as many as they find that it needs.
+        max_steps: the steps of training at most. A run ends by itself when it has converged. A step of exact inference
+            is one evaluation of the evidence, and there is no limit by default. Sparse inference makes as many
+            evaluations of its bound as take ten minutes at a nominal speed, from 50 to 300, or as many stochastic
+            steps, from 300 to 3,000.
+        max_seconds: about how long a fit may take. Training ends early enough for what follows: the posterior of all
+            data, and the evidence.
         batch_size: data for each gradient of sparse inference.
         image_shape: (H, W) or (C, H, W), if the rows of X are images. Pixels are left as they are.
         device: where to compute, ``cpu`` or ``cuda``. What was fitted is kept on the CPU.
         random_state: a number makes ``fit`` reproducible.
-        verbose: whether to show a progress bar in a terminal or a notebook, or plain lines elsewhere. By default there is a bar
-            where one can be seen, for fits that are planned to take more than ten seconds.
-        inference: ``exact`` conditions on all data, ``sparse`` goes through inducing points, and ``auto`` is exact where that
-            can be afforded, unless ``num_inducing``, ``batch_size`` or an option of sparse training is given.
-        training: everything else about training and prediction, :class:`orbitgp.TrainingOptions`. ``set_params`` and grid
-            searches reach its options by names such as ``training__learning_rate``.
-        ard: whether each column of a table has a lengthscale of its own in the default kernel. ``auto`` fits both kernels and
-            takes what the evidence prefers, by more than the further lengthscales would gain by chance.
-        normalize_y: whether each target is brought to mean 0 and variance 1 for the fit. Kernel and likelihood, also those
-            given as objects, then speak of normalised targets; predictions and the evidence are always in the units of y.
-            Counts are never normalised.
-        alpha: the known variance of the noise of y, one for all rows or one for each, in squared units of y. The learned noise
-            comes on top. Predictions have the learned noise alone. For a Gaussian likelihood.
+        verbose: whether to show a progress bar in a terminal or a notebook, or plain lines elsewhere. By default there
+            is a bar where one can be seen, for fits that are planned to take more than ten seconds.
+        inference: ``exact`` conditions on all data, ``sparse`` goes through inducing points, and ``auto`` is exact
+            where affordable, unless ``num_inducing``, ``batch_size`` or an option of sparse training is given.
+        training: everything else about training and prediction, :class:`orbitgp.TrainingOptions`. ``set_params`` and
+            grid searches reach its options by names such as ``training__learning_rate``.
+        ard: whether each column of a table has a lengthscale of its own in the default kernel. ``auto`` fits both
+            kernels and takes what the evidence prefers, by more than the further lengthscales would gain by chance.
+        normalize_y: whether each target is brought to mean 0 and variance 1 for the fit. Kernel and likelihood, also
+            those given as objects, then speak of normalised targets; predictions and the evidence are always in the
+            units of y. Counts are never normalised.
+        alpha: the known variance of the noise of y, one for all rows or one for each, in squared units of y. The
+            learned noise comes on top. Predictions have the learned noise alone. For a Gaussian likelihood.
 
     None stands for the library's default.
 
     Attributes:
-        evidence_: the log marginal likelihood of y or bounds on it, with its Monte-Carlo error (:class:`orbitgp.Evidence`).
+        evidence_: the log marginal likelihood of y or bounds on it, with its Monte-Carlo error
+            (:class:`orbitgp.Evidence`).
         inference_ (str): ``exact`` or ``sparse``, whichever was used.
-        plausible_: the narrowest and the widest that is plausible of each learned quantity, by name (``describe`` says it in
-            units): with the other parameters at their best, the log evidence lies less than 1.92 nats below its top there,
-            which holds the true value in about 95 % of all fits. An end is infinite where the data set no limit, and
-            there is None of a quantity that they do not determine.
+        plausible_: the narrowest and the widest that is plausible of each learned quantity, by name (``describe`` says
+            it in units): with the other parameters at their best, the log evidence lies less than 1.92 nats below its
+            top there, which holds the true value in about 95 % of all fits. An end is infinite where the data set no
+            limit, and there is None of a quantity that they do not determine.
         examples_: a few training inputs and their targets, for ``report`` and notebooks.
         converged_ (bool): whether the run ended because there was little left to gain, and not at a limit.
         diagnostics_ (str): what happened in the run, in words.
@@ -115,9 +117,9 @@ class InvariantGPRegressor(RegressorMixin, InvariantEstimator):
         Args:
             X: as for the classifier.
             y: the targets, (N,) or (N, outputs).
-            sample_weight: a number for each row, by which its noise variance is divided. So a target that is the mean of four
-                measurements has the weight 4. A weight is no number of copies: the learned noise is that of weight 1, and so is
-                that of predictions. Rows of weight zero are left out. For a Gaussian likelihood alone.
+            sample_weight: a number for each row that divides its noise variance. So a target that is the mean of four
+                measurements has the weight 4. A weight is no number of copies: the learned noise is that of weight 1,
+                and so is that of predictions. Rows of weight zero are left out. For a Gaussian likelihood alone.
             run: ``callback``, ``checkpoint``, ``checkpoint_every`` and ``resume``, as for the classifier.
         """
         used = np.flatnonzero(np.asarray(sample_weight))
@@ -128,20 +130,20 @@ class InvariantGPRegressor(RegressorMixin, InvariantEstimator):
         return self._fitted(X, y, Session(**run, sample_weight=sample_weight))
 
     def predict(self, X: Any, return_std: bool = False, return_cov: bool = False) -> Any:
-        """The mean of a new observation in each row and, if asked for, its standard deviation (of f and noise together).
+        """The mean of a new observation in each row and, if asked for, its standard deviation (f and noise).
 
-        ``return_cov`` gives the covariance of all rows in place of standard deviations: (N, N), or (N, N, outputs). The noise
-        is on its diagonal, which holds the squares of the standard deviations.
+        ``return_cov`` gives the covariance of all rows in place of standard deviations: (N, N), or (N, N, outputs). The
+        noise is on its diagonal, which holds the squares of the standard deviations.
 
-        A row's prediction does not depend on the other rows, up to rounding (about 1e-12, or 1e-5 in float32). Ten training
-        rows or fewer say little of the scale of y: standard deviations and quantiles are then widened, and ``fit`` warns.
+        A row's prediction does not depend on others, up to rounding (about 1e-12, or 1e-5 in float32). Ten training
+        rows or fewer say little of the scale of y: ``fit`` then warns, and widens standard deviations and quantiles.
         """
         check_is_fitted(self)
         if return_std and return_cov:
             raise ValueError("predict returns standard deviations or covariances: leave out return_std or return_cov.")
         if return_cov:
             if isinstance(self.likelihood_, likelihoods.NegativeBinomial):
-                raise ValueError("return_cov is for noise that is added to f: draw counts of several rows with sample_y.")
+                raise ValueError("return_cov is for noise added to f: draw counts of several rows with sample_y.")
             means, covariance = self._joint(X)
             predicted = self._predictive_of(
                 means, covariance.diagonal(dim1=1, dim2=2).mT.expand_as(means), *self._noise_features(X)
@@ -160,23 +162,23 @@ class InvariantGPRegressor(RegressorMixin, InvariantEstimator):
     def sample_y(
         self, X: Any, n_samples: int = 1, random_state: int | np.random.RandomState | None = 0
     ) -> Float[np.ndarray, "rows *outputs samples"]:
-        """Draws of new observations at all rows together: f from its joint posterior, with noise of its own in each row.
+        """Draws of new observations at all rows together: f from its joint posterior, with own noise in each row.
 
         The shape is (N, samples), or (N, outputs, samples). A number as ``random_state`` gives the same draws again.
         """
         check_is_fitted(self)
         count = whole_number("n_samples", n_samples)
         generator = torch.Generator().manual_seed(int(check_random_state(random_state).randint(np.iinfo(np.int32).max)))
-        mean, covariance = self._joint(X)
+        mean, cov = self._joint(X)
         known = torch.zeros_like(mean), *self._noise_features(X)  # of f, no variance is left
-        drawn = [self._predictive_of(f, *known).sample(generator) for f in draw_normal(mean, covariance, count, generator)]
+        drawn = [self._predictive_of(f, *known).sample(generator) for f in draw_normal(mean, cov, count, generator)]
         middle = self._predictive_of(mean, *known).mean
         return np.stack([self._widened(y, middle) for y in drawn], axis=-1)
 
     def predict_quantiles(
         self, X: Any, levels: Sequence[float] | Float[np.ndarray, " levels"] = (0.05, 0.5, 0.95)
     ) -> Float[np.ndarray, "rows *outputs levels"]:
-        """The values below which a new observation lies with these probabilities: (N, levels), or (N, outputs, levels)."""
+        """Values below which a new observation lies with these probabilities: (N, levels), or (N, outputs, levels)."""
         if np.ndim(levels) != 1 or not len(levels):
             raise ValueError(f"levels must be probabilities between 0 and 1, as in (0.05, 0.5, 0.95), got {levels!r}.")
         predicted = self._predictive(X)
@@ -211,8 +213,8 @@ class InvariantGPRegressor(RegressorMixin, InvariantEstimator):
     def _widened(self, values: Tensor, middle: Tensor) -> Float[np.ndarray, "rows *outputs"]:
         """Observations in the units of y, farther from the middle where rows are few. Counts are not negative."""
         further = (values - middle).numpy() * (self._interval_scale() - self.target_scale_)
-        found = values.numpy() * self.target_scale_ + self.target_mean_ + further
-        return self._shaped(np.maximum(found, 0.0) if isinstance(self.likelihood_, likelihoods.NegativeBinomial) else found)
+        y = values.numpy() * self.target_scale_ + self.target_mean_ + further
+        return self._shaped(np.maximum(y, 0.0) if isinstance(self.likelihood_, likelihoods.NegativeBinomial) else y)
 
     def _in_units(self, mean: Float[Tensor, "rows outputs"]) -> Float[np.ndarray, "rows *outputs"]:
         return self._shaped(mean.numpy() * self.target_scale_ + self.target_mean_)
@@ -245,8 +247,8 @@ class InvariantGPRegressor(RegressorMixin, InvariantEstimator):
             variance, start = float(logs.var(correction=0)) or 1.0, logs.mean(0)
         if len(y) <= FEW_ROWS:
             warnings.warn(
-                f"few rows ({len(y)}) hardly determine a kernel and its noise: standard deviations and quantiles are widened "
-                f"by a factor of {few_rows_factor(len(y)):.2g}, which more than {FEW_ROWS} rows do not need."
+                f"few rows ({len(y)}) hardly determine a kernel and its noise: standard deviations and quantiles are "
+                f"widened by a factor of {few_rows_factor(len(y)):.2g}, which more than {FEW_ROWS} rows do not need."
             )
         seen = torch.cat([y, known_noise(likelihood, x, self.alpha, sample_weight, self.target_scale_)], 1)
         return Problem(seen, likelihood, variance, start, log_scale=float(np.log(self.target_scale_).sum()))
@@ -254,13 +256,14 @@ class InvariantGPRegressor(RegressorMixin, InvariantEstimator):
     def _likelihood(self, y: Float[Tensor, "rows outputs"], variance: float) -> Likelihood:
         outputs = y.shape[1]
         if isinstance(self.likelihood, str):
-            likelihood = make_likelihood("gaussian" if self.likelihood == "auto" else self.likelihood, num_outputs=outputs)
+            name = "gaussian" if self.likelihood == "auto" else self.likelihood
+            likelihood = make_likelihood(name, num_outputs=outputs)
             _start_noise(likelihood, variance, MIN_NOISE if len(y) > FEW_ROWS else 0.5 / len(y))
             return likelihood
         if not isinstance(self.likelihood, Likelihood) or isinstance(self.likelihood, likelihoods.Classification):
             raise TypeError(f"likelihood must be a name or a likelihood for regression, got {self.likelihood!r}.")
-        if self.likelihood.num_latents != outputs:
-            raise ValueError(f"the likelihood has {self.likelihood.num_latents} latent functions, but y has {outputs} outputs.")
+        if (latents := self.likelihood.num_latents) != outputs:
+            raise ValueError(f"the likelihood has {latents} latent functions, but y has {outputs} outputs.")
         return deepcopy(self.likelihood)
 
     def __sklearn_tags__(self) -> Any:
@@ -272,9 +275,9 @@ class InvariantGPRegressor(RegressorMixin, InvariantEstimator):
 def few_rows_factor(rows: int) -> float:
     """By how much standard deviations of few rows are widened; 1 where there are more.
 
-    Evidence that is maximised takes the scale of the targets for known. Integrated over an unknown mean and scale, predictions
-    are Student's: 90 % of new values lie within t s sqrt((n + 1) / (n - 1)), where the targets have standard deviation s and t
-    is a quantile with n - 1 degrees of freedom. One row counts as two.
+    Evidence that is maximised takes the scale of the targets for known. Integrated over an unknown mean and scale,
+    predictions are Student's: 90 % of new values lie within t s sqrt((n + 1) / (n - 1)), where the targets have
+    standard deviation s and t is a quantile with n - 1 degrees of freedom. One row counts as two.
     """
     if rows > FEW_ROWS:
         return 1.0
@@ -284,7 +287,7 @@ def few_rows_factor(rows: int) -> float:
 
 @torch.no_grad()
 def _start_noise(likelihood: Likelihood, variance: float, least: float) -> None:
-    """Named likelihoods start for targets of unit variance: move them to the variance there is, above a ``least`` share."""
+    """Named likelihoods start for unit variance of y: move them to the variance there is, above a ``least`` share."""
     if isinstance(likelihood, likelihoods.Gaussian):
         likelihood.log_noise.add_(log(variance))
         likelihood.min_noise = least * variance

@@ -1,15 +1,15 @@
 """A fitted estimator as one file, and back.
 
-The file holds the constructor's arguments, what ``fit`` learned (the ``state_dict`` of the model and of the likelihood), and
-what it noted (labels, shapes, scales, evidence, history, versions). Orbit, kernel, likelihood and feature map occur twice: as
-they were given, so that the loaded estimator can be cloned and fitted again, and as they were learned.
+The file holds the constructor's arguments, what ``fit`` learned (the ``state_dict`` of the model and of the
+likelihood), and what it noted (labels, shapes, scales, evidence, history, versions). Orbit, kernel, likelihood and
+feature map occur twice: as given, so that the loaded estimator can be cloned and fitted again, and as learned.
 
-Objects of classes that nobody registered are handed in by the reader. To see that they are the right ones, the file also holds
-a few predictions.
+Objects of classes that nobody registered are handed in by the reader. To see that they are the right ones, the file
+also holds a few predictions.
 
-An exact model keeps the data themselves, as they came to the model, their noise and their weights; the covariance of the data
-is made again from these when it is needed. 60,000 images of 28 x 28 in single precision take 188 MB, with noise and weights of
-ten classes 198 MB.
+An exact model keeps the data themselves, as they came to the model, their noise and their weights; the covariance of
+the data is made again from these when it is needed. 60,000 images of 28 x 28 in single precision take 188 MB, with
+noise and weights of ten classes 198 MB.
 """
 
 from __future__ import annotations
@@ -36,8 +36,9 @@ from orbitgp.kernels.feature_maps import FeatureMapKernel
 from orbitgp.planning.options import TrainingOptions
 from orbitgp.planning.plan import Plan
 from orbitgp.planning.rungs import Rung
+from orbitgp.saving import objects
 from orbitgp.saving.container import Contents, SavedFileError, Tensors, read, versions, write
-from orbitgp.saving.objects import Inexpressible, class_name, decode, encode, load_state, pack, pack_state, register, unpack
+from orbitgp.saving.objects import class_name, decode, encode, load_state, pack, pack_state, register, unpack
 
 Loaded = TypeVar("Loaded")
 
@@ -46,7 +47,7 @@ _LEARNED = ("model_", "orbit_", "kernel_", "likelihood_")
 
 logger = logging.getLogger("orbitgp")
 register(Columns, name="Columns")
-register(TrainingOptions, lambda given: {name: getattr(given, name) for name in sorted(given.changed())}, "TrainingOptions")
+register(TrainingOptions, lambda own: {name: getattr(own, name) for name in sorted(own.changed())}, "TrainingOptions")
 register(
     Plan,
     lambda plan: {**vars(plan), "ladder": [list(rung) for rung in plan.ladder]},
@@ -65,7 +66,7 @@ def save_estimator(estimator: Any, path: Path) -> None:
     shared = [f"learned.{name}" for name in parts]  # their tensors are the model's
     noted = {name: value for name, value in vars(estimator).items() if name not in given and name not in _LEARNED}
     config = {
-        "given": {name: _encode(name, value, tensors) for name, value in given.items() if not isinstance(value, nn.Module)},
+        "given": {name: _encode(name, v, tensors) for name, v in given.items() if not isinstance(v, nn.Module)},
         "modules": {name: pack(module, tensors, name, state=name not in shared) for name, module in modules.items()},
         "model": {**_model_arguments(estimator.model_), **pack_state(estimator.model_, tensors, "model")},
         "noted": {name: _encode(name, value, tensors) for name, value in noted.items() if name != "evidence_"},
@@ -107,10 +108,10 @@ def _rebuild(cls: type[Loaded], contents: Contents, handed_in: Mapping[str, nn.M
         (given if owner == "given" else learned)[part] = unpack(packed, tensors, name, handed_in.get(part))
     if "feature_map" in learned:
         shape = tuple(noted["input_shape_"])
-        learned["kernel"] = FeatureMapKernel(learned["kernel"], learned["feature_map"], shape if len(shape) > 1 else None)
-    model, likelihood = _load_model(config["model"], tensors, learned["kernel"], learned["orbit"]), learned["likelihood"]
+        learned["kernel"] = FeatureMapKernel(learned["kernel"], learned["feature_map"], shape if shape[1:] else None)
+    model, likelihood = _load_model(config["model"], tensors, learned), learned["likelihood"]
     if handed_in and not torch.allclose(_probes(model, likelihood), tensors["probes"], rtol=1e-3, atol=1e-6):
-        raise ValueError(f"it was not fitted with the {' and '.join(handed_in)} handed in: it predicts something else with it.")
+        raise ValueError(f"it was not fitted with the {' and '.join(handed_in)} handed in: it predicts something else.")
     estimator: Any = cls(**{**given, "device": "cpu"})
     kernel = show_values(model.kernel)
     fitted = {"model_": model, "orbit_": model.orbit, "kernel_": kernel, "likelihood_": likelihood, **noted}
@@ -131,7 +132,7 @@ def _rebuild(cls: type[Loaded], contents: Contents, handed_in: Mapping[str, nn.M
 def _check_predicts(estimator: Any) -> None:
     """Predict for one row, as the user will: what a header left out, or has in the wrong place, shows here.
 
-    Of an exact model, the first datum alone predicts: the factor of all data takes long, and predictions may not need it.
+    Of an exact model, the first datum alone predicts: the factor of all data takes long, and may not be needed.
     """
     model = estimator.model_
     point = (model.x if isinstance(model, ExactGP) else model.inducing.detach())[:1]
@@ -148,13 +149,14 @@ def _check_predicts(estimator: Any) -> None:
 def _encode(name: str, value: Any, tensors: Tensors) -> Any:
     try:
         return encode(value, tensors, f"value.{name}")
-    except Inexpressible as error:
-        raise TypeError(f"the model cannot be saved: {name} holds {error}, which the file format cannot express.") from error
+    except objects.Inexpressible as error:
+        raise TypeError(f"the model cannot be saved: {name} holds {error}, which the format cannot express.") from error
 
 
 def _model_arguments(model: InvariantGP | ExactGP) -> dict[str, Any]:
     """Arguments of the constructor, besides kernel, orbit and tensors."""
-    mean = "linear" if model.prior_mean.weight is not None else "constant" if model.prior_mean.bias.requires_grad else "zero"
+    prior = model.prior_mean
+    mean = "linear" if prior.weight is not None else "constant" if prior.bias.requires_grad else "zero"
     common = {"num_latents": model.num_latents, "mean": mean}
     if isinstance(model, ExactGP):
         return {"exact": True, "arguments": {**common, "num_samples": model.num_samples, "seed": model.seed}}
@@ -164,8 +166,9 @@ def _model_arguments(model: InvariantGP | ExactGP) -> dict[str, Any]:
     return {"exact": False, "arguments": {**arguments, **draws}}
 
 
-def _load_model(packed: Mapping[str, Any], tensors: Tensors, kernel: Any, orbit: Any) -> InvariantGP | ExactGP:
+def _load_model(packed: Mapping[str, Any], tensors: Tensors, learned: Mapping[str, Any]) -> InvariantGP | ExactGP:
     model: InvariantGP | ExactGP
+    kernel, orbit = learned["kernel"], learned["orbit"]
     if packed["exact"]:
         model, noise = ExactGP(kernel, orbit, tensors["model.x"], **packed["arguments"]), tensors["model.noise"]
         rows, latents = len(model.x), model.num_latents
@@ -200,8 +203,8 @@ def _parts(estimator: Any) -> dict[str, nn.Module]:
 def _probes(model: InvariantGP | ExactGP, likelihood: Any) -> Float[Tensor, " numbers"]:
     """Predictions that tell one orbit, kernel or likelihood from another, at the first inducing point and at the last.
 
-    One point would not do: in a model without an orbit, whatever the kernel does between points drops out there. The posterior
-    of an exact model takes long to make again, so of that the prior at some data is enough.
+    One point would not do: in a model without an orbit, whatever the kernel does between points drops out there. The
+    posterior of an exact model takes long to make again, so of that the prior at some data is enough.
     """
     if isinstance(model, ExactGP):
         seen, means = model.seen_and_means(model.x[:4])
@@ -215,7 +218,7 @@ def _probes(model: InvariantGP | ExactGP, likelihood: Any) -> Float[Tensor, " nu
 
 
 def _undefined(tensors: Tensors) -> str | None:
-    """The name of a tensor with a number that is not finite, if there is one; constraints alone may have infinite bounds."""
+    """The name of a tensor with a number that is not finite, if any; constraints alone may have infinite bounds."""
     bad = (n for n, t in tensors.items() if (t.isnan() if n.endswith("_bound") else ~t.isfinite()).any())
     return next(bad, None)
 

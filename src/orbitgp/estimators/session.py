@@ -1,9 +1,9 @@
 """What ``fit`` takes besides data: who watches the run, where its checkpoints go, and what Ctrl-C does to it.
 
-The first Ctrl-C ends the run within seconds: the checkpoint is written, and the model so far is kept, with a warning that says
-how to go on. Where the posterior of all data takes longer, it is that of some of them, or with fewer draws. A second one stops
-at once and leaves the estimator as it was. So does the first where the callback says that it has no use for a model that is not
-complete (``only_complete = True``).
+The first Ctrl-C ends the run within seconds: the checkpoint is written, and the model so far is kept, with a warning
+that says how to go on. Where the posterior of all data takes longer, it is that of some of them, or with fewer draws. A
+second one stops at once and leaves the estimator as it was. So does the first where the callback says that it has no
+use for a model that is not complete (``only_complete = True``).
 """
 
 from __future__ import annotations
@@ -61,7 +61,7 @@ class Session:
 
     @contextmanager
     def around(self, engine: Engine, seeds: list[int], shift: float, verbose: int | None) -> Iterator[None]:
-        """Logs, a bar, checkpoints, callback and Ctrl-C while this engine runs. ``shift`` takes bounds to the units of y."""
+        """Log, bar, checkpoints, callback and Ctrl-C while the engine runs. ``shift`` takes bounds to units of y."""
         bar = Progress([engine.planned], lines=bool(verbose), show=verbose if verbose is None else bool(verbose))
 
         def report(record: Record) -> None:
@@ -93,7 +93,7 @@ class Session:
             self.checkpoint.after_step(engine)
         if engine.stopped and not self.interrupted:  # a stage that is cut short is followed by others
             self.interrupted = True
-            logger.warning("stopped after %d steps; finishing the model. Press Ctrl-C again to give it up.", engine.steps)
+            logger.warning("stopped after %d steps; finishing the model. Press Ctrl-C again to give up.", engine.steps)
 
     def _how_to_go_on(self, engine: Engine, some: str) -> str:
         of_all = "" if engine.max_steps is None else f" of {engine.max_steps}"

@@ -1,7 +1,7 @@
 """The arguments of an estimator, checked: one clear sentence for each value that makes no sense.
 
-A constructor of scikit-learn takes anything and ``fit`` complains, so these checks run first in ``fit``. An argument of None
-means the library's default: that of :class:`orbitgp.planning.options.TrainerSettings`, where there is one.
+A constructor of scikit-learn takes anything and ``fit`` complains, so these checks run first in ``fit``. An argument of
+None means the library's default: that of :class:`orbitgp.planning.options.TrainerSettings`, where there is one.
 """
 
 from __future__ import annotations
@@ -66,7 +66,7 @@ def check_distances(x: Any) -> None:
 
 @torch.no_grad()
 def check_orbit(orbit: Orbit, inputs: AllInputs) -> None:
-    """Refuse an orbit whose transformations of the first inputs do not have the shape of inputs, or are no finite numbers."""
+    """Refuse an orbit whose transformations of the first inputs do not have the shape of inputs, or are not finite."""
     x = first(inputs, 2)
     check_distances(inputs if isinstance(inputs, Tensor) else x)
     method, count = ("elements", orbit.size) if isinstance(orbit, FiniteOrbit) else ("transform", 3)
@@ -81,19 +81,19 @@ def check_orbit(orbit: Orbit, inputs: AllInputs) -> None:
 
 
 def ard_for(arguments: Mapping[str, Any], x: AllInputs) -> bool | Literal["auto"]:
-    """Whether columns have lengthscales of their own; ``auto`` where the evidence is to say. Only tables have columns."""
+    """Whether columns have their own lengthscales; ``auto`` where the evidence is to say. Only tables have columns."""
     ard: bool | Literal["auto"] = arguments["ard"]
     if arguments["kernel"] is None and arguments["feature_map"] is None and x.ndim == 2:
         return ard if ard != "auto" or x.shape[1] > 1 else False
     if ard is True:
-        raise ValueError("ard=True is for the default kernel of tables: leave out ard, or kernel, feature_map and images.")
+        raise ValueError("ard=True is for the default kernel of tables: omit ard, or kernel, feature_map and images.")
     return False
 
 
 def asks_for_sparse(arguments: Mapping[str, Any]) -> bool:
     """Whether an argument or option was given that only sparse inference has."""
     changed = training_options(arguments["training"]).changed()
-    return arguments["num_inducing"] is not None or arguments["batch_size"] is not None or bool(changed - _FOR_EXACT_TOO)
+    return any(arguments[n] is not None for n in ("num_inducing", "batch_size")) or bool(changed - _FOR_EXACT_TOO)
 
 
 def training_options(training: Any) -> TrainingOptions:
@@ -111,7 +111,7 @@ def _check_object(name: str, value: Any, kind: Any, described: str) -> None:
 
 
 def trainer_settings(arguments: Mapping[str, Any], orbit: Orbit, seed: int) -> TrainerSettings:
-    """The options and the arguments of an estimator in one object; ``num_samples=None`` where a finite orbit is enumerated."""
+    """Options and arguments of an estimator in one object; ``num_samples=None`` where a finite orbit is enumerated."""
     given = {name: arguments[name] for name in _OF_TRAINER if arguments[name] is not None}
     settings = TrainerSettings(**training_options(arguments["training"]).get_params(), **given, seed=seed)
     if not isinstance(orbit, FiniteOrbit):
@@ -128,7 +128,7 @@ def as_numbers(targets: np.ndarray) -> np.ndarray:
     try:
         return targets.astype(np.float64)
     except (TypeError, ValueError) as error:
-        raise ValueError(f"targets of a regression are numbers ({error}): take InvariantGPClassifier for classes.") from None
+        raise ValueError(f"targets of a regression are numbers ({error}): take InvariantGPClassifier.") from None
 
 
 def per_row(name: str, values: Any, rows: int) -> Float[np.ndarray, " rows"]:
@@ -142,16 +142,16 @@ def per_row(name: str, values: Any, rows: int) -> Float[np.ndarray, " rows"]:
 
 
 def check_sparse_memory(x: AllInputs, orbit: Orbit, num_inducing: int | None, settings: TrainerSettings) -> None:
-    """Refuse inputs so large that a step of sparse inference would not fit into memory: the system would end the process."""
+    """Refuse inputs whose step of sparse inference would not fit into memory: the system would end the process."""
     points = math.prod(inducing_size(num_inducing, settings.inducing_samples, len(x), orbit, x.device))
     samples = settings.num_samples or (orbit.size if isinstance(orbit, FiniteOrbit) else 1)
-    # In single precision, five times: as drawn, as places to interpolate at, as the kernel sees them, and gradients of these.
+    # In single precision, five times: as drawn, as places to interpolate, as the kernel sees them, and their gradients.
     needed = 5 * 4.0 * math.prod(x.shape[1:]) * (min(settings.batch_size, len(x)) * samples + points)
     free = free_memory(x.device)
     if needed > free:
         raise ValueError(
-            f"inputs of shape {tuple(x.shape[1:])} are too large: training would take about {needed / 1e9:,.0f} GB of memory, "
-            f"and {free / 1e9:,.0f} GB are free. Make them smaller, as images with --resize 64x64."
+            f"inputs of shape {tuple(x.shape[1:])} are too large: training would take about {needed / 1e9:,.0f} GB of "
+            f"memory, and {free / 1e9:,.0f} GB are free. Make them smaller, as images with --resize 64x64."
         )
 
 
@@ -194,9 +194,9 @@ def warn_of_scales(x: Float[Tensor, "rows *features"]) -> None:
     spread = spread[spread > 1e-10 * centre.abs()]  # without those that do not vary
     if len(spread) > 1 and float(spread.max() / spread.min()) > 1000:
         warnings.warn(
-            f"the columns of X spread by {float(spread.min()):.2g} to {float(spread.max()):.2g}, and one lengthscale for all "
-            "sees only the widest: standardise them with sklearn.preprocessing.StandardScaler, or take a lengthscale for each, "
-            "ard=True."
+            f"the columns of X spread by {float(spread.min()):.2g} to {float(spread.max()):.2g}, and one lengthscale "
+            "for all sees only the widest: standardise them with sklearn.preprocessing.StandardScaler, or take a "
+            "lengthscale for each, ard=True."
         )
 
 
@@ -206,7 +206,8 @@ def check_map(feature_map: nn.Module, x: Float[Tensor, "rows *features"]) -> Non
     try:
         mapped, first = feature_map(x.double()), feature_map(x[:1].double())
     except Exception as error:
-        raise ValueError(f"the feature map {name} cannot be evaluated on inputs of shape {shape}: {_reason(error)}") from error
+        where = f"on inputs of shape {shape}"
+        raise ValueError(f"the feature map {name} cannot be evaluated {where}: {_reason(error)}") from error
     if not isinstance(mapped, Tensor) or mapped.ndim < 2 or len(mapped) != len(x) or not mapped[0].numel():
         got = tuple(mapped.shape) if isinstance(mapped, Tensor) else type(mapped).__name__
         raise ValueError(f"the feature map {name} must take {len(x)} inputs to vectors ({len(x)}, D), but gives {got}.")
@@ -239,7 +240,7 @@ def _check_lengthscales(part: nn.Module, dim: int) -> None:
     if isinstance(part, Kernel):
         dim = dim if part.active_dims is None else len(part.active_dims)
         if part.ard_num_dims not in (None, 1, dim):
-            raise ValueError(f"the kernel has lengthscales for {part.ard_num_dims} features, but the inputs have {dim}.")
+            raise ValueError(f"a kernel has lengthscales for {part.ard_num_dims} features, but the inputs have {dim}.")
     if not isinstance(part, FeatureMapKernel):  # behind it are the features of its map
         for inner in part.children():
             _check_lengthscales(inner, dim)

@@ -1,15 +1,15 @@
 """The bound of a sparse model with q(u) at its best, as something that learns as an exact model does.
 
-Fixed draws of the orbit, shared by all data, make it finite. A likelihood that is Gaussian in f is an observation t of f with
-noise 1 / lam. With a = L^-1 k_u, Q_ff = a a^T and m the prior mean, the bound at its best q(u) is (Titsias 2009)
+Fixed draws of the orbit, shared by all data, make it finite. A likelihood that is Gaussian in f is an observation t of
+f with noise 1 / lam. With a = L^-1 k_u, Q_ff = a a^T and m the prior mean, the bound at its best q(u) is (Titsias 2009)
 
     const + sum_l [ log N(t_l; m_l, Q_ff + diag(1 / lam_l)) - 1/2 sum_n lam_nl (k_ff - q_ff)_n ].
 
-That is the bound of :mod:`orbitgp.inference.elbo` at the q(u) of :mod:`orbitgp.inference.natural_gradient`, on the same draws.
-It has no noise and no q(u), so all else can climb it by quasi-Newton steps. Where the inducing variables are f at all data, it
-is the exact evidence. A constant prior mean is at its best in closed form. Local parameters and q(u) take turns until both are
-at their best; that needs a, and no kernel. The kernel between data and inducing points is in the precision of the inputs where
-the noise lies far above their rounding. All else is in double precision.
+That is the bound of :mod:`orbitgp.inference.elbo` at the q(u) of :mod:`orbitgp.inference.natural_gradient`, on the same
+draws. It has no noise and no q(u), so all else can climb it by quasi-Newton steps. Where the inducing variables are f
+at all data, it is the exact evidence. A constant prior mean is at its best in closed form. Local parameters and q(u)
+take turns until both are at their best; that needs a, and no kernel. The kernel between data and inducing points is in
+the precision of the inputs where the noise lies far above their rounding. All else is in double precision.
 """
 
 from __future__ import annotations
@@ -43,10 +43,11 @@ _SLACK_SHARE = 1e-3  # differences of the bound below this share of its slack me
 
 
 class CollapsedGP(nn.Module):
-    """A sparse model with all its data, whose q(u) is always the best. It learns as :class:`~orbitgp.inference.exact.ExactGP`.
+    """A sparse model with all its data, whose q(u) is always the best. It learns as
+    :class:`~orbitgp.inference.exact.ExactGP`.
 
-    ``num_samples`` fixed draws (seeded by ``seed``) stand for an infinite orbit, or for a finite one with more elements; None
-    enumerates. q(u) of the sparse model is set by :meth:`set_posterior`, and nothing else here uses it.
+    ``num_samples`` fixed draws (seeded by ``seed``) stand for an infinite orbit, or for a finite one with more
+    elements; None enumerates. q(u) of the sparse model is set by :meth:`set_posterior`, and nothing else here uses it.
     """
 
     x: Tensor
@@ -63,7 +64,7 @@ class CollapsedGP(nn.Module):
 
     @torch.no_grad()
     def condition(self, likelihood: Likelihood, y: Targets, local: Locals | None = None) -> Bound:
-        """The bound here, with a constant mean and local parameters at their best, which are sought from ``local`` on."""
+        """The bound here, with a constant mean and local parameters at their best, which are sought from ``local``."""
         solution = self._solved(likelihood, y, local)
         self.prior_mean.set_bias(solution.bias)
         return solution
@@ -92,7 +93,7 @@ class CollapsedGP(nn.Module):
         return _SLACK_SHARE * float(self._solved(likelihood, y, local).slack)
 
     def evidence_with_gradient(self, likelihood: Likelihood, y: Targets, local: Locals | None = None) -> Bound:
-        """The bound; its gradient is added to the parameters of kernel, feature map, orbit, likelihood, mean and points."""
+        """The bound; its gradient is added to parameters of kernel, feature map, orbit, likelihood, mean and points."""
         solution = self._solved(likelihood, y, local)
         if solution.value.requires_grad:  # some parameter is not fixed
             solution.value.backward()
@@ -120,7 +121,7 @@ class CollapsedGP(nn.Module):
 
     @in_smaller_chunks
     def _means(self, dtype: torch.dtype) -> tuple[Tensor, ...]:
-        """What the prior knows of the data: block means of k_u and of m_g, and kff; again for a gradient of many rows."""
+        """What the prior knows of the data: block means of k_u and m_g, and kff; again for a gradient of many rows."""
 
         def of_part(x: Inputs) -> tuple[Tensor, ...]:
             return self.sparse.kernel_means(self.orbit.shared_samples(x, self.num_samples, self.seed), dtype)

@@ -1,25 +1,24 @@
 """The posterior of f at the data, given K_f: what is left to do when kernel and orbit have done their part.
 
-Every likelihood is used through a quadratic, const + eta . f - 1/2 f . lam f. That is a Gaussian observation t = eta / lam of
-f with noise 1 / lam. With C_l = K_f + diag(noise_l) and m the prior mean, the log evidence is
+Every likelihood is used through a quadratic, const + eta . f - 1/2 f . lam f. That is a Gaussian observation t = eta /
+lam of f with noise 1 / lam. With C_l = K_f + diag(noise_l) and m the prior mean, the log evidence is
 
     sum_n const_n + sum_nl 1/2 (eta^2 / lam + log(2 pi / lam)) + sum_l log N(t_l; m_l, C_l).
 
-A constant prior mean is at its best in closed form. Where the likelihood is not Gaussian, its quadratic depends on local
-parameters, and these and the posterior take turns (:mod:`orbitgp.inference.fixed_point`). Any local parameters give a bound,
-and each turn raises it.
+A constant prior mean is at its best in closed form. Where the likelihood is not Gaussian, its quadratic depends on
+local parameters, and these and the posterior take turns (:mod:`orbitgp.inference.fixed_point`). Any local parameters
+give a bound, and each turn raises it.
 
 A likelihood that knows its tilted distribution has better: expectation propagation (Minka 2001). The site of datum n is
-exp(const + nu f - 1/2 tau f^2), a quadratic like every other here. Without it, f_n would be N(m, v): the cavity. The likelihood
-itself, in the place of the site, makes the tilted distribution, with log Z, mean m^ and variance v^
-(:mod:`orbitgp.likelihoods.tilted`).
-A site is right if it gives the same three numbers:
+exp(const + nu f - 1/2 tau f^2), a quadratic like every other here. Without it, f_n would be N(m, v): the cavity. The
+likelihood itself, in the place of the site, makes the tilted distribution, with log Z, mean m^ and variance v^
+(:mod:`orbitgp.likelihoods.tilted`). A site is right if it gives the same three numbers:
 
-    tau = 1/v^ - 1/v       nu = m^/v^ - m/v       const = log Z - log of the integral of N(f; m, v) exp(nu f - 1/2 tau f^2)
+    tau = 1/v^ - 1/v     nu = m^/v^ - m/v     const = log Z - log of the integral of N(f; m, v) exp(nu f - 1/2 tau f^2)
 
-The constants make the Gaussian evidence that of expectation propagation. Where all sites are right, it does not change with
-them to first order. So its gradient is that at fixed sites, and a small error of the sites is a tiny one of the evidence.
-All sites are set at once, a part of the way. The sum over data of KL(tilted || marginal), in nats, says how far they are off.
+The constants make the Gaussian evidence that of expectation propagation. Where all sites are right, it does not change
+with them to first order. So its gradient is that at fixed sites, and a small error of the sites is a tiny one of the
+evidence. All sites are set at once, a part of the way. The sum of KL(tilted || marginal), in nats, is their error.
 """
 
 from __future__ import annotations
@@ -61,7 +60,7 @@ class Observations(NamedTuple):
 
     @classmethod
     def of(cls, quadratic: Quadratic) -> Observations:
-        # A datum that says nothing of a latent function has lam = 0. A little more keeps the noise finite, and a bound a bound.
+        # A datum that says nothing of a latent function has lam = 0. A little more keeps noise finite, a bound a bound.
         eta, lam = quadratic.eta.double(), quadratic.lam.double()
         lam = lam.clamp_min(_LEAST_PRECISION * (float(lam.detach().max()) or 1.0))
         rest = 0.5 * (eta.square() / lam + torch.log(2 * math.pi / lam)).sum()
@@ -96,7 +95,7 @@ class Posterior(Generic[System]):
         return 0.0 if self.unexplained is None else 0.5 * copies * (self.unexplained[:, None] / self.system.noise).sum()
 
     def moments(self) -> Moments:
-        """The moments of f at the data: E f = t - noise alpha, var f = noise - noise^2 diag(C^-1), and what is unexplained."""
+        """Moments of f at the data: E f = t - noise alpha, var f = noise - noise^2 diag(C^-1), and the unexplained."""
         noise = self.system.noise
         mean, variance = self.targets - noise * self.weights, noise - noise.square() * self.system.diagonals()
         variance = variance if self.unexplained is None else variance + self.unexplained[:, None]
@@ -119,14 +118,15 @@ def solve(
 ) -> Solution:
     """The posterior at the best local parameters, where the likelihood has any, which are sought from ``local`` on.
 
-    ``means`` is the prior mean, less a constant if that is to be found (``learns_mean``). ``invert``: the inverses are needed.
-    ``by_bound``: no expectation propagation, as for a sparse model.
+    ``means`` is the prior mean, less a constant if that is to be found (``learns_mean``). ``invert``: the inverses are
+    needed. ``by_bound``: no expectation propagation, as for a sparse model.
     """
 
     in_turns = likelihood.num_locals > 0
 
     def at(quadratic: Quadratic, local: Locals | None) -> Solution:
-        return posterior(partial(NoisyCovariance, gram, invert=invert and not in_turns), means, quadratic, local, learns_mean)
+        system = partial(NoisyCovariance, gram, invert=invert and not in_turns)
+        return posterior(system, means, quadratic, local, learns_mean)
 
     if likelihood.knows_tilted and not by_bound:
         prior = Cavities(means, gram.diagonal()[:, None].double())
@@ -159,9 +159,9 @@ def initial_local(likelihood: Likelihood, y: Targets, known: Locals | None) -> L
 
 @torch.no_grad()
 def best_local(
-    at: Callable[[Quadratic, Locals | None], Posterior[System]], likelihood: Likelihood, y: Targets, local: Locals | None
+    at: Callable[..., Posterior[System]], likelihood: Likelihood, y: Targets, local: Locals | None
 ) -> tuple[Locals | None, Posterior[System]]:
-    """The best local parameters, if there are any, and the posterior there: they and the posterior ``at`` them take turns."""
+    """The best local parameters, if any, and the posterior there: they and the posterior ``at`` them take turns."""
     local = initial_local(likelihood, y, local)
     if local is None:
         return None, at(likelihood.quadratic(y, None), None)
@@ -183,7 +183,7 @@ def posterior(
 ) -> Posterior[System]:
     """The posterior given a quadratic; ``invert`` adds a noise to the covariance and inverts it.
 
-    With inducing variables it is the best q(u), and the value is the bound: a datum pays 1/2 lam for ``unexplained`` variance.
+    With inducing variables it is the best q(u), the value is the bound: a datum pays 1/2 lam for ``unexplained``.
     """
     targets, noise, constant = Observations.of(quadratic)
     shared = bool((noise == noise[:, :1]).all())
@@ -209,7 +209,7 @@ class Cavities(NamedTuple):
     variance: Column
 
     def sites(self, tilted: Tilted) -> Sites:
-        """The sites that give the moments of the tilted distributions. A precision that is too small leaves the mean right."""
+        """Sites that give the moments of the tilted distributions. Too small a precision leaves the mean right."""
         precision = tilted.curvature / self._remaining(tilted)
         precision = precision.clamp_min(_LEAST_PRECISION * (float(precision.max()) or 1.0))
         return torch.cat([tilted.slope + precision * (self.mean + self.variance * tilted.slope), precision], 1)
@@ -266,8 +266,8 @@ def _cavities(solution: Solution) -> Cavities:
 def missing_nats(likelihood: Likelihood, y: Targets, local: LocalSites, system: NoisyCovariance) -> float:
     """About how far the evidence of these sites lies below the log evidence.
 
-    It is the first term of an expansion (Opper, Paquet and Winther 2013): tilted distributions are skew, and their Gaussians
-    are not. With the skewness s_n of each and posterior correlations r_mn, it is 1/12 sum over m != n of s_m s_n r_mn^3.
+    The first term of an expansion (Opper, Paquet and Winther 2013): tilted distributions are skew, Gaussians are not.
+    With the skewness s_n of each and posterior correlations r_mn, it is 1/12 sum over m != n of s_m s_n r_mn^3.
     """
     tau, (mean, variance) = local[:, 1:2], local[:, 2:].split(1, 1)
     step = 0.02 * variance.sqrt()  # for a difference of curvatures

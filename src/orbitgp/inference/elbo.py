@@ -1,15 +1,15 @@
 """The objective: a lower bound on the log marginal likelihood, and about how far it lies below, as plain functions.
 
-This is the only place where a bound is put together. Training, evidence and tests call :func:`elbo`, or :func:`elbo_of_all`
-where the data are streamed.
+This is the only place where a bound is put together. Training, evidence and tests call :func:`elbo`, or
+:func:`elbo_of_all` where the data are streamed.
 
 The inducing variables do not determine f. Each datum pays for the variance that they leave, the slack:
 
     1/2 sum_nl lam_nl (k_ff(x_n) - q_ff(x_n)),    q_ff = k_fu Kuu^-1 k_uf,
 
-which is unbiased over orbit samples, as every product of two expectations is paired. It is an estimate of what the bound loses,
-not a bound: at the best q(u), the log evidence less the bound is this sum less 1/2 log|I + X| (X is what the inducing variables
-leave, in units of the noise) plus what the fit to the targets gains from Q in place of K_f.
+which is unbiased over orbit samples, as every product of two expectations is paired. It is an estimate of what the
+bound loses, not a bound: at the best q(u), the log evidence less the bound is this sum less 1/2 log|I + X| (X is what
+the inducing variables leave, in units of the noise) plus what the fit to the targets gains from Q in place of K_f.
 """
 
 from __future__ import annotations
@@ -40,11 +40,11 @@ def elbo(
     local: Locals | None = None,
     batch: int | None = None,
 ) -> Float[Tensor, ""]:
-    """ELBO = N/B sum_n [ const_n + eta_n E f_n - 1/2 lam_n E f_n^2 ] - KL(q(u) || p(u)), from a minibatch of B of N data.
+    """ELBO = N/B sum_n [ const_n + eta_n E f_n - 1/2 lam_n E f_n^2 ] - KL(q(u) || p(u)), of B of N data.
 
-    Unbiased over orbit samples and minibatches. ``local`` are the likelihood's local parameters for these data, if it has any;
-    they must not be computed from ``samples``. ``batch`` is B where several processes compute its terms: their bounds sum to
-    that of the batch, and the first process takes the KL.
+    Unbiased over orbit samples and minibatches. ``local`` are the likelihood's local parameters for these data, if it
+    has any; they must not be computed from ``samples``. ``batch`` is B where several processes compute its terms: their
+    bounds sum to that of the batch, and the first process takes the KL.
     """
     scale = num_data / (batch or len(y))
     means = model.whitened_means(samples) if len(y) else None  # a process may hold none of the batch
@@ -67,7 +67,7 @@ def elbo_of_all(
     factor: Float[Tensor, "inducing inducing"] | None = None,
     scale: float = 1.0,
 ) -> Bound:
-    """The same bound of all data as a number, from batches that together hold every datum once (``factor``: model.factor()).
+    """The same bound of all data as a number, from batches that hold each datum once (``factor``: model.factor()).
 
     ``scale`` is N/B where they hold B of N data.
     """

@@ -1,8 +1,8 @@
-"""The evidence: the log marginal likelihood of the whole training set, or a lower bound on it, with its Monte-Carlo error.
+"""The evidence: the log marginal likelihood of all training data, or a lower bound on it, with its Monte-Carlo error.
 
-Anything that was fitted to draws is scored on fresh ones: local parameters come from one set of passes over the data, the
-value from another. The standard error is that of the mean over passes with independent orbit samples; it says how well the
-*bound* is known, not how far it lies below the log marginal likelihood.
+Anything that was fitted to draws is scored on fresh ones: local parameters come from one set of passes over the data,
+the value from another. The standard error is that of the mean over passes with independent orbit samples; it says how
+well the *bound* is known, not how far it lies below the log marginal likelihood.
 """
 
 from __future__ import annotations
@@ -46,16 +46,16 @@ class Evidence:
         num_data: the data.
         num_samples: orbit samples of each datum; None where the orbit was enumerated, or k_f has a closed form.
         likelihood: the name of the likelihood.
-        exact: whether f was conditioned on exactly under a Gaussian likelihood. With S sampled draws, the value is that of
-            fresh draws, which nothing was fitted to.
+        exact: whether f was conditioned on exactly under a Gaussian likelihood. With S sampled draws, the value is that
+            of fresh draws, which nothing was fitted to.
         upper: no log marginal likelihood of the scored model lies above (None: not computed).
         slack: an estimate of how far the value lies below the log marginal likelihood (None: not computed).
         num_learned: the data that the parameters were learned from, where that may be fewer than ``num_data``.
         converged: whether training came to its end. Where not, better parameters may have more evidence than ``upper``.
-        propagated: whether f was conditioned on by expectation propagation. The value is no bound, but lies below by ``slack``.
+        propagated: whether expectation propagation conditioned f. The value is no bound, but lies ``slack`` below.
         embedded: whether the kernel compares means over orbits (:class:`orbitgp.kernels.MeanEmbedding`).
-        shortfall: nats that parameters learned from all data might have more. Those of n of N rows lack 1/2 (N/n - 1) times a
-            chi-squared variable with a degree of freedom for each parameter; this is exceeded in one case of a hundred.
+        shortfall: nats that parameters learned from all data might have more. Those of n of N rows lack 1/2 (N/n - 1)
+            times a chi-squared variable with a degree of freedom for each parameter; that is exceeded in 1 % of cases.
     """
 
     value: float
@@ -87,12 +87,12 @@ class Evidence:
 
     @property
     def interval(self) -> tuple[float, float]:
-        """Where the log marginal likelihood at the learned parameters lies: two errors around an exact value, or from a lower
-        bound upwards.
+        """Where the log marginal likelihood at the learned parameters lies: two errors around an exact value, or from a
+        lower bound upwards.
 
-        It is that of the infinite orbit. The error comes from the spread of several sets of fresh draws.
-        The upper end of a bound is ``upper``, or twice the estimated slack above it, or infinite where neither is known.
-        Expectation propagation knows its slack.
+        It is that of the infinite orbit. The error comes from the spread of several sets of fresh draws. The upper end
+        of a bound is ``upper``, or twice the estimated slack above it, or infinite where neither is known. Expectation
+        propagation knows its slack.
         """
         low = self.value - 2 * self.stderr
         if self.exact:
@@ -103,7 +103,7 @@ class Evidence:
 
     @property
     def interval_of_best(self) -> tuple[float, float]:
-        """The same at the best parameters, which may lie above by ``shortfall``, or anywhere where training met a limit."""
+        """The same at the best parameters, which may lie ``shortfall`` above, or anywhere if training met a limit."""
         low, high = self.interval
         return low, high + self.shortfall if self.converged else math.inf
 
@@ -123,7 +123,7 @@ class Evidence:
         if self.exact:
             return f"{self.value:,.1f}{error} nats ({', '.join(['exact', *details])})"
         if self.upper is not None and self.converged:
-            matters = self.stderr > 0.1 * max(1.0, self.upper - self.value)  # against the width, and the rounding of the ends
+            matters = self.stderr > 0.1 * max(1.0, self.upper - self.value)  # against width and rounding of the ends
             digits = 0 if self.upper - self.value >= 1 else 1
             low, high = (f"{end:,.{digits}f}{error if matters else ''}" for end in (self.value, self.upper))
             return f"between {low} and {high} nats ({', '.join(details)})"
@@ -146,7 +146,7 @@ def drawn(
     generator: torch.Generator | None,
     following: Int[Tensor, " others"] | None = None,
 ) -> Iterator[tuple[RowIndex, Samples]]:
-    """Fresh orbit samples of this process's part of these rows, so few at a time that the kernel between them fits into memory.
+    """Fresh orbit samples of this process's part of these rows, so few at a time that their kernel fits into memory.
 
     What comes next is read from disk meanwhile; after the last rows, ``following``.
     """
@@ -186,7 +186,7 @@ def measure_evidence(
             return None
         passed = []
         for _ in range(local_passes):
-            parts = (model.moments(model.whitened_means(samples, factor)) for _, samples in drawn(model, x, index, *fresh))
+            parts = (model.moments(model.whitened_means(xa, factor)) for _, xa in drawn(model, x, index, *fresh))
             passed.append(_combined(parts, torch.cat))
         own = owned(x, index).rows
         found = required(likelihood.local(y[own], _combined(passed, lambda terms: torch.stack(terms).mean(0))))

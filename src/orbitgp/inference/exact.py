@@ -1,11 +1,11 @@
 """The invariant Gaussian process without inducing points: f at the data themselves.
 
 Orbits are finite: enumerated, or S fixed draws that all data share, or of one element where K_f has a closed form
-(:mod:`orbitgp.kernels.covariance`). K_f gives the log evidence (:mod:`orbitgp.inference.dense_posterior`):
-exactly for a Gaussian or Dirichlet likelihood, by expectation propagation for two classes, and for the others as the bound that
-their quadratic gives. With C_l = K_f + diag(noise_l), targets t and prior mean m, its gradient in K_f is
-G = 1/2 sum_l (alpha_l alpha_l^T - C_l^-1) with alpha_l = C_l^-1 (t_l - m_l), and goes on into kernel, feature map and orbit
-through the blocks of K_f (:mod:`orbitgp.inference.orbit_gram`, and :mod:`orbitgp.inference.streamed` for very many features).
+(:mod:`orbitgp.kernels.covariance`). K_f gives the log evidence (:mod:`orbitgp.inference.dense_posterior`): exactly for
+a Gaussian or Dirichlet likelihood, by expectation propagation for two classes, and for the others as the bound that
+their quadratic gives. With C_l = K_f + diag(noise_l), targets t and prior mean m, its gradient in K_f is G = 1/2 sum_l
+(alpha_l alpha_l^T - C_l^-1) with alpha_l = C_l^-1 (t_l - m_l), and goes on into kernel, feature map and orbit through
+the blocks of K_f (:mod:`orbitgp.inference.orbit_gram`, and :mod:`orbitgp.inference.streamed` for very many features).
 """
 
 from __future__ import annotations
@@ -40,11 +40,11 @@ from orbitgp.orbits.sampling import Inputs, Pairing
 class ExactGP(ExactPredictions):
     """A Gaussian process that is insensitive to an orbit, conditioned on all data exactly.
 
-    ``num_samples`` fixed draws (seeded by ``seed``) stand for an infinite orbit, or for a finite one with more elements; None
-    enumerates, or takes the closed form of k_f: the orbit then has one element, the input itself. Draws are the same for every
-    input, in training and in prediction. ``by_bound``: the likelihood enters by its bound, as in a sparse model, even
-    where expectation propagation is possible. :meth:`condition` must be called before predictions, and again after any
-    parameter has changed.
+    ``num_samples`` fixed draws (seeded by ``seed``) stand for an infinite orbit, or for a finite one with more
+    elements; None enumerates, or takes the closed form of k_f: the orbit then has one element, the input itself. Draws
+    are the same for every input, in training and in prediction. ``by_bound``: the likelihood enters by its bound, as in
+    a sparse model, even where expectation propagation is possible. :meth:`condition` must be called before predictions,
+    and again after any parameter has changed.
     """
 
     def __init__(
@@ -88,7 +88,7 @@ class ExactGP(ExactPredictions):
 
     @property
     def _closed_form(self) -> Covariance | None:
-        """k_f of the inputs themselves, if nothing is drawn. Made anew: kernel and orbit are parts of this module already."""
+        """k_f of the inputs themselves if nothing is drawn. Made anew: this module has kernel and orbit already."""
         return closed_form(self.kernel, self.orbit) if self.num_samples is None else None
 
     @property
@@ -103,8 +103,10 @@ class ExactGP(ExactPredictions):
             return vectors
         return averaged(vectors, self.orbit, self._single_sum)
 
-    def restricted(self, x: Inputs, num_samples: int | None, orbit: Orbit | None = None, seed: int | None = None) -> ExactGP:
-        """The same model of other data, draws or another orbit. Parameters are shared; it has no posterior of its own."""
+    def restricted(
+        self, x: Inputs, num_samples: int | None, orbit: Orbit | None = None, seed: int | None = None
+    ) -> ExactGP:
+        """The same model of other data, draws or orbit. Parameters are shared; it has no posterior of its own."""
         view = copy(self)
         view._modules, view._buffers = dict(self._modules), dict(self._buffers)
         view.x, view.num_samples, view._inverted = x, num_samples, {}
@@ -115,7 +117,7 @@ class ExactGP(ExactPredictions):
 
     @property
     def gains_by_correction(self) -> bool:
-        """Whether half of the draws, corrected, do what all of them do. In one or two dimensions one net is better than two."""
+        """Whether half of the draws, corrected, do what all do. In one or two dimensions one net is better than two."""
         return not (self.is_enumerated or embeds_means(self.kernel)) and self.orbit.draws_for(self.x.shape[1:]) > 2
 
     def with_corrected_draws(self) -> ExactGP:
@@ -135,12 +137,12 @@ class ExactGP(ExactPredictions):
         return orbit.shared_samples(x, self.num_samples, self.seed).points[:, 0].flatten(2)
 
     def seen_and_means(self, x: Inputs) -> tuple[Seen, Means]:
-        """What g sees of the finite orbit of each row, and their prior mean; computed again for a gradient of many rows."""
+        """What g sees of the finite orbit of each row, and their prior mean; again for a gradient of many rows."""
 
         def of_part(x: Inputs) -> tuple[Tensor, Tensor]:
             samples = self.samples(x)
             weights = self.orbit.weights() if isinstance(self.orbit, FiniteOrbit) else None
-            averaged = samples if weights is None else (weights.to(samples) @ samples)[:, None]  # the prior mean is linear
+            averaged = samples if weights is None else (weights.to(samples) @ samples)[:, None]  # the mean is linear
             seen = self.covariance.features(samples)
             if embeds_means(self.kernel):
                 seen = seen.mean(1, keepdim=True) if weights is None else (weights.to(seen) @ seen)[:, None]
@@ -204,7 +206,7 @@ class ExactGP(ExactPredictions):
         if embeds_means(self.kernel):  # of two sets, means differ even where x is the same
             found = torch.tensor([view.log_evidence(likelihood, y, local) for view in views], dtype=torch.float64)
             return FreshEvidence(float(found.mean()), float(found.std(correction=0)))
-        seen, means = [view.seen_and_means(self.x)[0] for view in views], self.prior_mean.without_bias(self.means(self.x))
+        seen, means = [v.seen_and_means(self.x)[0] for v in views], self.prior_mean.without_bias(self.means(self.x))
         if not likelihood.num_locals:
             precise = self.precise(seen[0], 1 / likelihood.quadratic(y, None).lam)
             seen = [one.to(precise.dtype) for one in seen]
@@ -238,7 +240,7 @@ class ExactGP(ExactPredictions):
             seen = precise
 
     def evidence_with_gradient(self, likelihood: Likelihood, y: Targets, local: Locals | None = None) -> Solution:
-        """The log evidence; its gradient is added to the parameters of kernel, feature map, orbit, likelihood and mean."""
+        """The log evidence; its gradient is added to parameters of kernel, feature map, orbit, likelihood and mean."""
         gram, means, solution = self._solved(likelihood, y, local, invert=True)
         system, weights = solution.system, solution.weights
         outputs, slopes = [gram], [0.5 * (weights @ weights.mT - system.total(self.num_latents))]
@@ -251,5 +253,5 @@ class ExactGP(ExactPredictions):
             outputs, slopes = [*outputs, means], [*slopes, weights]
         learned = [(output, slope) for output, slope in zip(outputs, slopes, strict=True) if output.requires_grad]
         if learned:
-            torch.autograd.backward([output for output, _ in learned], [slope.to(output.dtype) for output, slope in learned])
+            torch.autograd.backward([part for part, _ in learned], [slope.to(part.dtype) for part, slope in learned])
         return solution

@@ -1,12 +1,12 @@
-"""Predictions of the exact model: the mean from the weights of the data, the variance from the factor of their covariance.
+"""Predictions of the exact model: the mean from weights of the data, the variance from their covariance's factor.
 
 With cross-covariances k between a new row and the data,
 
     E f = m + k^T alpha        var f = k_f(x, x) - k^T C^-1 k
 
-The mean needs no factor, so a model that comes from a file makes one only where a variance is asked for. The label of a row may
-be sure without its variance (``Classification.is_sure``). Given a few of the data, the variance of f is no smaller than given
-all of them. This bound costs little, and most labels are sure with it.
+The mean needs no factor, so a model that comes from a file makes one only where a variance is asked for. The label of a
+row may be sure without its variance (``Classification.is_sure``). Given a few of the data, the variance of f is no
+smaller than given all of them. This bound costs little, and most labels are sure with it.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from orbitgp.inference import streamed
 from orbitgp.inference.noisy_covariance import NoisyCovariance
 from orbitgp.inference.prior import Means
 from orbitgp.inference.streamed import Streamed, held_elements
-from orbitgp.kernels.covariance import Covariance, Cross, Seen
+from orbitgp.kernels.covariance import Covariance, Cross, OthersSeen, Seen
 from orbitgp.machine import chunk_elements, in_smaller_chunks
 from orbitgp.orbits.sampling import Inputs, Pairing
 
@@ -57,12 +57,13 @@ class ExactPredictions(nn.Module):
     def predict(self, x: Inputs, *_: Any, needs_variance: NeedsVariance | None = None) -> tuple[Latents, Latents]:
         """Mean and variance of f, each row on its own, streamed.
 
-        ``needs_variance(mean, most)`` says of some rows which need their variance, if not all do. It is given an upper bound of
-        the variance, and rows that it does not ask for keep this bound.
+        ``needs_variance(mean, most)`` says of some rows which need their variance, if not all do. It is given an upper
+        bound of the variance, and rows that it does not ask for keep this bound.
         """
         seen, means, variances = self._conditioned_on(), [], []
-        few = torch.arange(0, len(seen), max(1, len(seen) // 64), device=seen.device)  # evenly spaced: 64 make most rows sure
-        of_few = None if needs_variance is None else NoisyCovariance(streamed.gram(self.vectors, seen[few]), self.noise[few])
+        few = torch.arange(0, len(seen), max(1, len(seen) // 64), device=seen.device)  # 64 make most rows sure
+        gram = None if needs_variance is None else streamed.gram(self.vectors, seen[few])
+        of_few = None if gram is None else NoisyCovariance(gram, self.noise[few])
         for other, prior, cross in self._with_data(x, seen):
             own = self.vectors.own(other[:, None], Pairing.exact()).double()
             means.append(prior + cross @ self.weights)
@@ -75,19 +76,19 @@ class ExactPredictions(nn.Module):
                 variances[-1][rows] = self._left(own[rows], cross[rows], self._posterior())
         return torch.cat(means), torch.cat(variances)
 
-    def _left(self, own: Float[Tensor, " others"], cross: Float[Tensor, "others data"], system: NoisyCovariance) -> Latents:
+    def _left(self, own: Float[Tensor, " others"], k: Float[Tensor, "others data"], system: NoisyCovariance) -> Latents:
         """The variance that is left of each latent function, given data."""
-        left = (own[:, None] - system.explained(cross.mT)).clamp_min(0.0)
+        left = (own[:, None] - system.explained(k.mT)).clamp_min(0.0)
         return left.repeat(1, self.num_latents // left.shape[1])
 
     @in_smaller_chunks
     @torch.no_grad()
     def predict_mean(self, x: Inputs, *_: Any, **__: Any) -> Latents:
         """The mean of f alone, each row on its own, streamed: it needs no factor, and no variance of the prior."""
-        return torch.cat([prior + cross @ self.weights for _, prior, cross in self._with_data(x, self._conditioned_on())])
+        return torch.cat([prior + k @ self.weights for _, prior, k in self._with_data(x, self._conditioned_on())])
 
-    def _with_data(self, x: Inputs, seen: Float[Tensor, "data samples dim"] | Streamed) -> Iterator[tuple[Seen, Means, Cross]]:
-        """What g sees of some new rows, their prior means, and covariances of f there and at the data; a few rows at a time."""
+    def _with_data(self, x: Inputs, seen: OthersSeen | Streamed) -> Iterator[tuple[Seen, Means, Cross]]:
+        """What g sees of new rows, their prior means, and covariances of f there and at the data; a few at a time."""
         # Data that are mapped anew for each part of the new rows ask for large parts.
         at_once = held_elements(x.device) // seen.numbers if isinstance(seen, Streamed) else self.rows_at_once(x)
         for part in x.split(max(1, min(at_once, chunk_elements(x.device) // len(self.x)))):
@@ -118,7 +119,7 @@ class ExactPredictions(nn.Module):
         return self._inverted[self.x.device]
 
     def copied_to(self: Model, device: torch.device) -> Model:
-        """A copy on this device. What either of them inverts serves both: for many data that takes long, and much memory."""
+        """A copy on this device. What either inverts serves both: for many data that takes long, and much memory."""
         other = deepcopy(self).to(device)
         other._inverted = self._inverted
         return other

@@ -1,12 +1,12 @@
-"""Fixed points of a map by Anderson mixing: the images of the last points, combined so that they move as little as possible.
+"""Fixed points of a map by Anderson mixing: images of the last points, combined so as to move least.
 
-Points z_i with images G(z_i) and steps f_i = G(z_i) - z_i. With weights w that add up to one, and make |sum_i w_i f_i| least,
+Points z_i with images G(z_i) and steps f_i = G(z_i) - z_i. With weights w that sum to one, with least |sum_i w_i f_i|,
 
     z_next = sum_i w_i G(z_i).
 
-Where plain steps z_next = G(z) shrink the distance by a factor each, this finds the place they tend to: Krylov's method for
-nonlinear maps (Walker and Ni 2011). So the turns of local parameters and a posterior are extrapolated: any local parameters
-give a bound, and each plain turn raises it.
+Where plain steps z_next = G(z) shrink the distance by a factor each, this finds the place they tend to: Krylov's method
+for nonlinear maps (Walker and Ni 2011). So the turns of local parameters and a posterior are extrapolated: any local
+parameters give a bound, and each plain turn raises it.
 """
 
 from __future__ import annotations
@@ -29,8 +29,8 @@ _NATS_OF_DATUM = 1e-6  # that one more turn may gain, for each of at least ten d
 def find_fixed_point(turn: Callable[[Point], tuple[float, Point, Found]], point: Point) -> tuple[Point, Found]:
     """The image of the fixed point, where the bound is highest, and what a turn finds there.
 
-    A turn returns the bound at a point, the image of the point, and what else it finds. Points have a row for each datum. The
-    turns end where one more would gain little; gains shrink from turn to turn by about the same factor.
+    A turn returns the bound at a point, the image of the point, and what else it finds. Points have a row for each
+    datum. The turns end where one more would gain little; gains shrink from turn to turn by about the same factor.
     """
     mixing, gain = AndersonMixing(), 0.0
     bound, image, found = turn(point)
@@ -58,7 +58,7 @@ def tolerance(point: Point) -> float:
 
 
 class AndersonMixing:
-    """The next point from the last six and their images. Numbers keep their sign, and stay within a factor 2 of the image."""
+    """The next point from the last six and their images. Numbers keep their sign, within a factor 2 of the image."""
 
     def __init__(self) -> None:
         self._images: list[Tensor] = []

@@ -4,10 +4,10 @@ K_f of shared draws, mean_ab k_g(x_a, x'_b) with a and b from one set, contains 
 
     K_S = (1 - 1/S) K + 1/S E_a k_g(x_a, x'_a) + noise.
 
-For an orbit of isometries the second term is k_g itself, a narrow kernel that the infinite orbit does not have. Parameters can
-feed on it, by a large variance and a short lengthscale: the evidence of S draws then lies far above that of the infinite orbit,
-and other draws of the same number do not show it. With a and b from different sets every pair is independent, and K_f is
-unbiased. It need not be positive definite: where noise does not make it so, its positive part stands for it.
+For an orbit of isometries the second term is k_g itself, a narrow kernel that the infinite orbit does not have.
+Parameters can feed on it, by a large variance and a short lengthscale: the evidence of S draws then lies far above that
+of the infinite orbit, and other sets of S do not show it. With a and b from different sets every pair is independent,
+and K_f is unbiased. It need not be positive definite: where noise does not make it so, its positive part stands for it.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from orbitgp.kernels import Covariance
 
 
 class FreshEvidence(NamedTuple):
-    """The log evidence with draws that nothing was fitted to. Two errors around it hold that of the infinite orbit in 95 %."""
+    """The log evidence with draws nothing was fitted to. Within two errors lies that of the infinite orbit in 95 %."""
 
     value: float
     error: float
@@ -40,8 +40,8 @@ def fresh_evidence(
 ) -> FreshEvidence:
     """The log evidence with the mean of K_f over all pairs of sets; its error by the jackknife, zero for a single pair.
 
-    Pairs share sets, so it is sets that are left out, one at a time. Few sets tell their spread badly: Student's distribution
-    makes good for that.
+    Pairs share sets, so it is sets that are left out, one at a time. Few sets tell their spread badly: Student's
+    distribution makes good for that.
 
     Args:
         vectors: the kernel of what g sees.

@@ -1,8 +1,8 @@
 """Where the inducing points start.
 
-Where inducing variables are values of g, which lives on *transformed* inputs, the first points are orbit samples of the data,
-not the data themselves. Where they average g over samples of the orbit, as f does, the first points are data as they are: each
-brings its own samples. There are two ways to choose among these candidates.
+Where inducing variables are values of g, which lives on *transformed* inputs, the first points are orbit samples of the
+data, not the data themselves. Where they average g over samples of the orbit, as f does, the first points are data as
+they are: each brings its own samples. There are two ways to choose among these candidates.
 """
 
 from __future__ import annotations
@@ -34,13 +34,13 @@ def initial_inducing(
 ) -> Float[Tensor, "inducing *features"]:
     """``size`` inducing points for inducing variables that average g over ``inducing_samples`` samples.
 
-    - ``random``: random candidates, each datum used before any is used twice. Averages over an infinite orbit have their own
-      draws for each point, so two of them at one datum differ, and together are more like f.
+    - ``random``: random candidates, each datum used before any is used twice. Averages over an infinite orbit have
+      their own draws for each point, so two of them at one datum differ, and together are more like f.
     - ``greedy``: one after the other where the prior variance of the inducing variable, given those chosen, is largest
       (pivoted Cholesky). That of an average is the slack that f at this datum would leave.
 
-    By default greedy where variables are like f (averages, or no orbit) and there are at least a quarter as many as data, else
-    random: of few points, greedy ones lie too far out (``experiments/slack.py``).
+    By default greedy where variables are like f (averages, or no orbit) and there are at least a quarter as many as
+    data, else random: of few points, greedy ones lie too far out (``experiments/slack.py``).
     """
     averages = inducing_samples > 1
     like_f = averages or isinstance(orbit, Identity)
@@ -71,8 +71,8 @@ def _orbit_samples(x: AllInputs, orbit: Orbit, count: int, generator: torch.Gene
     chosen = fetch(x, order)
     u = base_draws("iid", count, 1, 1, orbit.draws_for(x.shape[1:]), generator=generator, dtype=x.dtype, device=device)
     samples = orbit.transform(chosen, u[:, 0].to(x.device))
-    # A finite orbit gives all its elements. Take one of them for each point, and the next one in each round, so that a datum
-    # with as many points as its orbit has elements gets every element once.
+    # A finite orbit gives all its elements. Take one of them for each point, and the next one in each round, so that a
+    # datum with as many points as its orbit has elements gets every element once.
     size = samples.shape[1]
     first = torch.randint(size, (len(x),), generator=generator, device=device).to(x.device)
     each = torch.arange(count, device=x.device)
@@ -83,7 +83,7 @@ def _pivots(sets: Float[Tensor, "candidates samples dim"], kernel: Kernel, size:
     """Pivoted Cholesky of the covariance of means of g: each pivot is the candidate with the most variance left."""
     with_features = covariance(kernel)
     k, sets = with_features.of_features, with_features.features(sets)
-    variance = torch.cat([k.expectations(part[:, None], part[0, :1], Pairing.exact())[1] for part in sets.split(1024)]).double()
+    variance = torch.cat([k.expectations(z[:, None], z[0, :1], Pairing.exact())[1] for z in sets.split(1024)]).double()
     rows = variance.new_zeros(size, len(sets))
     pivots = torch.zeros(size, dtype=torch.long, device=sets.device)
     for i in range(size):

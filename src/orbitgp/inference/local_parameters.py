@@ -3,11 +3,11 @@
 A bound holds for any local parameters that do not depend on the draws it is scored with. Two sources:
 
 - ``kept``: one value for each datum, the best one for the moments of the last refit of q(u) that saw the datum;
-- ``network``: a recognition network, a function of input and label that learns with everything else (section 4.5). It costs no
-  memory for each datum and serves data never seen before, but cannot do better than the closed form of ``Likelihood.local``.
+- ``network``: a recognition network, a function of input and label that learns with everything else (section 4.5). It
+  costs no memory for each datum and serves new data, but cannot beat the closed form of ``Likelihood.local``.
 
-``at`` serves draws that are scored. ``refit`` serves draws that q(u) is refitted to. These are never scored, so the local
-parameters may be the best ones for those very draws.
+``at`` serves draws that are scored. ``refit`` serves draws that q(u) is refitted to. These are never scored, so the
+local parameters may be the best ones for those very draws.
 """
 
 from __future__ import annotations
@@ -75,8 +75,8 @@ class LocalParameters(nn.Module):
 class RecognitionNetwork(nn.Module):
     """(x, y) -> local parameters: two layers of 64 units, behind two convolutions if the inputs are images.
 
-    Inputs are standardised with the mean and spread of the data given here. The last layer starts at zero weights, so that all
-    data start with the same local parameters, one.
+    Inputs are standardised with the mean and spread of the data given here. The last layer starts at zero weights, so
+    that all data start with the same local parameters, one.
     """
 
     shift: Tensor

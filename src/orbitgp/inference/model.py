@@ -36,20 +36,21 @@ from orbitgp.machine import chunk_elements, in_smaller_chunks
 from orbitgp.orbits import FiniteOrbit, Orbit, Pairing, Samples
 from orbitgp.orbits.sampling import Inputs, base_draws
 
+Square = Float[Tensor, "inducing inducing"]
 Features = Float[Tensor, "inducing samples features"]
 
 
 class InvariantGP(nn.Module):
     """A Gaussian process that is insensitive to an orbit, with inducing points and q(u).
 
-    ``shared_covariance``: all latent functions share one S, which is exact where every datum weighs the same in each of them
-    (Gaussian likelihood with one noise), and saves a factor of ``num_latents``.
+    ``shared_covariance``: all latent functions share one S, which is exact where every datum weighs the same in each of
+    them (Gaussian likelihood with one noise), and saves a factor of ``num_latents``.
 
-    ``inducing_samples``: with 1, inducing variables are values of g, as in the paper. With P > 1 each is the mean of g over P
-    samples of the orbit of its point, with fixed draws. Any linear functional of g makes a valid bound. This one is close to a
-    value of f, and fewer of these are needed. The kernel takes P times as long; the costs that grow with M^2 and M^3 stay.
+    ``inducing_samples``: with 1, inducing variables are values of g, as in the paper. With P > 1 each is the mean of g
+    over P samples of the orbit of its point, with fixed draws. Any linear functional of g makes a valid bound. This one
+    is close to a value of f, so fewer are needed. The kernel takes P times as long; costs in M^2 and M^3 stay.
 
-    ``fixed_draws``: the number and the seed of the draws of every prediction, where q(u) was fitted to a posterior with these.
+    ``fixed_draws``: number and seed of the draws of every prediction, where q(u) was fitted to a posterior with these.
     """
 
     inducing_draws: Tensor | None
@@ -68,13 +69,13 @@ class InvariantGP(nn.Module):
     ) -> None:
         super().__init__()
         if isinstance(orbit, FiniteOrbit) and orbit.weights() is not None:
-            raise ValueError('elements with weights need exact inference: give inference="exact", fewer rows, or no Weighted.')
+            raise ValueError('weights need exact inference: give inference="exact", fewer rows, or no Weighted.')
         if embeds_means(kernel):
-            raise ValueError('MeanEmbedding needs exact inference: give inference="exact", fewer rows, or the map alone.')
+            raise ValueError('MeanEmbedding needs exact inference: set inference="exact", fewer rows or the map alone.')
         size, self.fixed_draws = len(inducing), fixed_draws
         self.orbit = orbit
-        draws, seeded = (size, 1, inducing_samples, orbit.draws_for(inducing.shape[1:])), torch.Generator().manual_seed(0)
-        fixed = base_draws("qmc", *draws, generator=seeded, dtype=inducing.dtype)[:, 0] if inducing_samples > 1 else None
+        draws, rng = (size, 1, inducing_samples, orbit.draws_for(inducing.shape[1:])), torch.Generator().manual_seed(0)
+        fixed = base_draws("qmc", *draws, generator=rng, dtype=inducing.dtype)[:, 0] if inducing_samples > 1 else None
         self.register_buffer("inducing_draws", fixed)
         self.covariance = covariance(kernel.double())
         self.prior_mean = PriorMean(mean, inducing.flatten(1), num_latents)
@@ -84,7 +85,7 @@ class InvariantGP(nn.Module):
         self.q_sqrt = nn.Parameter(sqrt)
         self.num_latents = num_latents
         self.jitter = jitter
-        self._cached_features: Tensor | None = None
+        self._kept_features: Tensor | None = None
 
     @property
     def kernel(self) -> Kernel:
@@ -95,17 +96,17 @@ class InvariantGP(nn.Module):
         """The precision of inputs."""
         return self.inducing.dtype
 
-    def factor(self) -> Float[Tensor, "inducing inducing"]:
+    def factor(self) -> Square:
         """L with L L^T = Kuu + jitter I, in float64."""
         return cholesky(self.inducing_covariance()).lower
 
-    def inducing_covariance(self, features: Features | None = None) -> Float[Tensor, "inducing inducing"]:
+    def inducing_covariance(self, features: Features | None = None) -> Square:
         """Kuu + jitter I, in float64; give the features of the inducing sets where they are known."""
         features = self._inducing_features() if features is None else features
         kuu = gram(self.covariance.of_features, features.double())
         return kuu + self.jitter * torch.eye(len(kuu), dtype=kuu.dtype, device=kuu.device)
 
-    def whitened_means(self, samples: Samples, factor: Float[Tensor, "inducing inducing"] | None = None) -> WhitenedMeans:
+    def whitened_means(self, samples: Samples, factor: Square | None = None) -> WhitenedMeans:
         """What the prior knows of these samples. Give ``factor`` where L is known and needs no gradient."""
         features = self._inducing_features()
         ku, prior_mean, kff = self.kernel_means(samples, features=features)
@@ -119,25 +120,26 @@ class InvariantGP(nn.Module):
         features = self._inducing_features() if features is None else features
         xa, covariance = samples.points.flatten(3), self.covariance
         seen, z = covariance.features(xa), features.flatten(0, 1)
-        kfu, kff = covariance.of_features.expectations(seen.to(dtype or seen.dtype), z.to(dtype or z.dtype), samples.pairing)
+        seen, z = seen.to(dtype or seen.dtype), z.to(dtype or z.dtype)
+        kfu, kff = covariance.of_features.expectations(seen, z, samples.pairing)
         if features.shape[1] > 1:
             kfu = kfu.unflatten(-1, features.shape[:2]).mean(-1)
         return kfu.double(), self.prior_mean(xa), kff.double()
 
     def _inducing_features(self) -> Features:
         """The features of the inducing sets, which Kuu and k_fu share."""
-        return self.covariance.features(self.inducing_sets()) if self._cached_features is None else self._cached_features
+        return self.covariance.features(self.inducing_sets()) if self._kept_features is None else self._kept_features
 
     @contextmanager
     def cached_inducing_features(self) -> Iterator[None]:
-        """Compute the features of the inducing sets once, not for every batch: for passes over the data that learn nothing."""
-        before = self._cached_features
+        """Compute features of the inducing sets once, not per batch: for passes over the data that learn nothing."""
+        before = self._kept_features
         with torch.no_grad():
-            self._cached_features = self._inducing_features()
+            self._kept_features = self._inducing_features()
         try:
             yield
         finally:
-            self._cached_features = before
+            self._kept_features = before
 
     def inducing_sets(self) -> Float[Tensor, "inducing samples dim"]:
         """The points at which each inducing variable averages g."""
@@ -153,16 +155,16 @@ class InvariantGP(nn.Module):
         return 1 if self.inducing_draws is None else self.samples_per_row(self.inducing_draws.shape[1])
 
     def moments(self, means: WhitenedMeans) -> Moments:
-        """Unbiased estimates of the moments of q(f) for each datum (exact ones where the samples are the whole orbit)."""
+        """Unbiased estimates of the moments of q(f) for each datum (exact where the samples are the whole orbit)."""
         a, prior_mean, kff, pairing = means
         mean = prior_mean + a @ self.q_mean
-        return estimate(mean, kff[:, None] + self._reduction(a, pairing), pairing)
+        return estimate(mean, kff[:, None] + self._reduced(a, pairing), pairing)
 
-    def _reduction(self, a: Float[Tensor, "rows blocks inducing"], pairing: Pairing) -> Float[Tensor, "rows anylatents"]:
+    def _reduced(self, a: Float[Tensor, "rows blocks inducing"], pairing: Pairing) -> Float[Tensor, "rows anylatents"]:
         """(E a)^T (S - I) (E a): what the inducing points change of the prior variance, never clamped."""
         explained = pair_product(a, a, pairing).sum(-1)
-        # t = R^T a with S = R R^T, for each latent function: plain products of two matrices. |t|^2 is added to kff and needs no
-        # more digits than kff has, so the dtype of the data is enough.
+        # t = R^T a with S = R R^T, for each latent function: plain products of two matrices. |t|^2 is added to kff and
+        # needs no more digits than kff has, so the dtype of the data is enough.
         flat = a.flatten(0, 1).to(self.inducing.dtype)
         ts = [(flat @ root).view_as(a) for root in self.q_sqrt.to(flat.dtype).unbind()]
         return torch.stack([pair_product(t, t, pairing).sum(-1) for t in ts], 1) - explained[:, None]
@@ -184,7 +186,7 @@ class InvariantGP(nn.Module):
         seed: int = 0,
         needs_variance: Any = None,
     ) -> tuple[Float[Tensor, "rows latents"], Float[Tensor, "rows latents"]]:
-        """Mean and variance of f, streamed. All rows share the same draws, a finite orbit, so no row depends on the others.
+        """Mean and variance of f, streamed. All rows share their draws, a finite orbit: no row depends on others.
 
         Variances cost little here, so all rows have them, whichever need them.
         """
@@ -193,9 +195,9 @@ class InvariantGP(nn.Module):
         with self.cached_inducing_features():
             factor = self.factor()
             for part in x.split(self.rows_at_once(x, num_samples)):
-                a, prior_mean, kff, pairing = self.whitened_means(self.orbit.shared_samples(part, num_samples, seed), factor)
-                means.append((prior_mean + a @ self.q_mean)[:, 0])
-                variance = kff[:, None] + self._reduction(a, pairing)
+                a, mean, kff, pairing = self.whitened_means(self.orbit.shared_samples(part, num_samples, seed), factor)
+                means.append((mean + a @ self.q_mean)[:, 0])
+                variance = kff[:, None] + self._reduced(a, pairing)
                 # A posterior variance of a real GP: below zero only by rounding.
                 variances.append(variance.clamp_min(0.0).expand(-1, self.num_latents))
         return torch.cat(means), torch.cat(variances)

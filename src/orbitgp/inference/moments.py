@@ -5,10 +5,10 @@ The bound needs two moments of q(f_n) for each datum, and both are expectations 
     E f_n   = E_a h(x_a)                              one expectation: a plain average
     E f_n^2 = E_a E_a' [ h(x_a) h(x_a') + c(x_a, x_a') ]   two *independent* ones: a sum over pairs
 
-with h the posterior mean of g and c its posterior covariance. Squaring an average is biased, because it pairs samples with
-themselves. Samples come in blocks, with a :class:`~orbitgp.orbits.Pairing` that says how pairs of blocks are weighted; the
-paper's estimator, its grouped form, sampling without replacement and exact enumeration differ in nothing else. Because
-both sides of a pair factor over samples, only block *means* are needed: B of them for each datum instead of S.
+with h the posterior mean of g and c its posterior covariance. Squaring an average is biased, because it pairs samples
+with themselves. Samples come in blocks, with a :class:`~orbitgp.orbits.Pairing` that says how pairs of blocks are
+weighted; the paper's estimator, its grouped form, sampling without replacement and exact enumeration differ only in it.
+Because both sides of a pair factor over samples, only block *means* are needed: B of them for each datum instead of S.
 
 Nothing is clamped: an estimate of a variance may be negative, and the bound, which is linear in it, stays unbiased.
 """
@@ -44,12 +44,12 @@ def partners(b: Float[Tensor, "rows blocks *rest"], pairing: Pairing) -> Float[T
 def estimate(
     mean: Float[Tensor, "rows blocks latents"], variance: Float[Tensor, "rows anylatents"], pairing: Pairing
 ) -> Moments:
-    """Moments from the block means of h and the paired estimate of the variance (one column if shared by all outputs)."""
+    """Moments from block means of h and the paired estimate of the variance (one column if shared by all outputs)."""
     return Moments(mean.mean(1), pair_product(mean, mean, pairing) + variance)
 
 
 class WhitenedMeans(NamedTuple):
-    """What the prior knows of a batch of orbit samples: block means of a = L^-1 k_u and of m_g, and the paired mean of k_g."""
+    """What the prior knows of a batch of samples: block means of a = L^-1 k_u and m_g, and the paired mean of k_g."""
 
     a: Float[Tensor, "rows blocks inducing"]
     prior_mean: Float[Tensor, "rows blocks latents"]

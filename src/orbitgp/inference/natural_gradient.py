@@ -6,11 +6,11 @@ coordinates, with a_n = E_a a(x_a) the orbit mean of datum n and p_n its prior m
     S^-1   = I + sum_n lam_n a_n a_n^T
     S^-1 m = sum_n (eta_n - lam_n p_n) a_n,
 
-and a natural-gradient step of size rho mixes these with the previous ones; rho = 1 jumps. Both sums are estimated from orbit
-samples of a (large) batch without any backward pass. a_n a_n^T is a product of two means: its unbiased estimate pairs
-independent blocks. That estimate need not be positive semi-definite, so it is blended with as little of the biased, positive
-one (the outer product of the overall mean) as keeps S^-1 above I/2. q(u) may be any distribution without breaking the bound, so
-the blend costs tightness, never validity, and the bound is always scored on other draws.
+and a natural-gradient step of size rho mixes these with the previous ones; rho = 1 jumps. Both sums are estimated from
+orbit samples of a (large) batch without any backward pass. a_n a_n^T is a product of two means: its unbiased estimate
+pairs independent blocks. That estimate need not be positive semi-definite, so it is blended with as little of the
+biased, positive one (the outer product of the overall mean) as keeps S^-1 above I/2. q(u) may be any distribution
+without breaking the bound, so the blend costs tightness, never validity, and the bound is always scored on other draws.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from orbitgp.orbits import Pairing
 
 
 class Statistics(NamedTuple):
-    """What q(u) is made from: sum_n lam_n a_n a_n^T (unbiased, and biased but positive) and sum_n (eta_n - lam_n p_n) a_n."""
+    """What makes q(u): sum_n lam_n a_n a_n^T (unbiased, and biased but positive) and sum_n (eta_n - lam_n p_n) a_n."""
 
     unbiased: Float[Tensor, "covariances inducing inducing"]
     positive: Float[Tensor, "covariances inducing inducing"]
@@ -59,7 +59,7 @@ def statistics(model: InvariantGP, means: WhitenedMeans, quadratic: Quadratic, n
     linear = a.mean(1).mT @ eta - a.flatten(0, 1).mT @ partners(prior_mean * lam[:, None], pairing).flatten(0, 1)
     weights = lam[:, :1] if len(model.q_sqrt) == 1 else lam
     unbiased = positive = _paired_outers(a, weights, pairing)
-    if pairing.blocks > 1:  # the outer product of the overall mean: biased, as it pairs samples with themselves, and positive
+    if pairing.blocks > 1:  # outer product of the overall mean: biased, as it pairs samples with themselves; positive
         positive = _paired_outers(a.mean(1, keepdim=True), weights, Pairing.exact())
     return Statistics(unbiased, positive, linear).scale(num_data / len(a))
 
@@ -67,8 +67,8 @@ def statistics(model: InvariantGP, means: WhitenedMeans, quadratic: Quadratic, n
 def _paired_outers(a: Tensor, weights: Tensor, pairing: Pairing) -> Tensor:
     """sum_n w_nc (E a_n) (E a_n)^T, paired, for each column c of weights: (C, M, M)."""
     if weights.shape[1] > 1:
-        # Most data often have the same weight, as those of all other classes do. One product serves all columns for them; only
-        # the few others need a product for each column.
+        # Most data often have the same weight, as those of all other classes do. One product serves all columns for
+        # them; only the few others need a product for each column.
         common = weights.median(0).values
         rest = weights - common
         if (rest != 0).double().mean() < 0.5:
@@ -89,7 +89,7 @@ def _paired_outer(a: Tensor, weight: Tensor, pairing: Pairing) -> Tensor:
 
 @torch.no_grad()
 def set_posterior(model: InvariantGP, stats: Statistics) -> float:
-    """Set q(u) from its statistics, and return how much of the biased estimate had to be blended in to keep S^-1 above I/2."""
+    """Set q(u) from statistics, and return how much of the biased estimate was blended in to keep S^-1 above I/2."""
     identity = torch.eye(len(model.q_mean), dtype=torch.float64, device=model.q_mean.device)
     second, blend = stats.unbiased, 0.0
     while blend < 1.0 and torch.linalg.cholesky_ex(second + 0.5 * identity).info.any():

@@ -1,16 +1,16 @@
 """C_l = K + diag(noise_l) for every latent function l, inverted together.
 
-Likelihoods of one noise need one factorisation for all functions. So do those whose noises differ in few entries: the Dirichlet
-likelihood observes class l with another noise only where l is the label. With r_n = max_l noise_nl and the rows R of l where
-d = r - noise_l > 0,
+Likelihoods of one noise need one factorisation for all functions. So do those whose noises differ in few entries: the
+Dirichlet likelihood observes class l with another noise only where l is the label. With r_n = max_l noise_nl and the
+rows R of l where d = r - noise_l > 0,
 
     C_l = C - E D E^T,   C = K + diag r,   E = columns R of the identity,   D = diag d
 
     C_l^-1   = A + A_R (D^-1 - A_RR)^-1 A_R^T          A = C^-1,  A_R = A E   (Woodbury)
     log|C_l| = log|C| + log|I - D^1/2 A_RR D^1/2|      (the determinant lemma)
 
-so that ten classes cost one factorisation of N x N and ten of N/10 x N/10. The inner matrices are well conditioned: their
-eigenvalues lie between min noise/r and 1. Where noises differ everywhere, each function has a factorisation of its own.
+so that ten classes cost one factorisation of N x N and ten of N/10 x N/10. The inner matrices are well conditioned:
+their eigenvalues lie between min noise/r and 1. Where all noises differ, each function has its own factorisation.
 """
 
 from __future__ import annotations
@@ -51,9 +51,9 @@ class _Update(NamedTuple):
 class NoisyCovariance:
     """The inverses of K + diag(noise_l); ``noise`` has one column for each latent function, or one for all of them.
 
-    With ``invert``, the inverse of each factorised matrix is made, which gradients need (:meth:`invert` makes it later). All
-    else needs the factors alone; of few data that share one, its inverse is made for updates.
-    ``jitter`` is the share of the diagonal that had to be added to it, if anything (:mod:`orbitgp.kernels.cholesky`).
+    With ``invert``, the inverse of each factorised matrix is made, which gradients need (:meth:`invert` makes it
+    later). All else needs the factors alone; of few data that share one, its inverse is made for updates. ``jitter`` is
+    the share of the diagonal that had to be added to it, if anything (:mod:`orbitgp.kernels.cholesky`).
     """
 
     def __init__(self, covariance: Square, noise: Float[Tensor, "rows anylatents"], invert: bool = False) -> None:
@@ -136,7 +136,7 @@ class NoisyCovariance:
 class LowRankCovariance:
     """The same for K = a a^T, through the factors of I + a^T diag(1 / noise_l) a. Autograd goes through all of it."""
 
-    def __init__(self, a: Float[Tensor, "rows rank"], noise: Float[Tensor, "rows anylatents"], jitter: float = 0.0) -> None:
+    def __init__(self, a: Float[Tensor, "rows rank"], noise: Float[Tensor, "rows anylatents"], jitter: float) -> None:
         self.a, self.noise, self.jitter = a, noise, jitter
         identity = torch.eye(a.shape[1], dtype=a.dtype, device=a.device)
         found = [torch.linalg.cholesky_ex(identity + (a / column).mT @ a) for column in noise.split(1, dim=1)]
@@ -178,7 +178,7 @@ def _inverse_among(factor: Square, rows: Int[Tensor, " few"]) -> Float[Tensor, "
 
 
 def _together(counts: list[int], most: int) -> Iterator[slice]:
-    """Runs of functions, the largest first, with numbers of rows within a factor of two and no more than ``most`` in all."""
+    """Runs of functions, largest first, with numbers of rows within a factor two and no more than ``most`` in all."""
     start = 0
     for stop in range(1, len(counts) + 1):
         if stop == len(counts) or 2 * counts[stop] < counts[start] or (stop + 1 - start) * counts[start] > most:

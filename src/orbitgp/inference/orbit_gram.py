@@ -2,9 +2,9 @@
 
     K_f(n, m) = mean over a, b of k_g(x_na, x_mb)
 
-There are (N S)^2 values of k_g, or N^2 S where a single sum is enough (:mod:`orbitgp.kernels.orbit_average`), and
-N^2 of K_f. So blocks of k_g are averaged at once. For the gradient they are kept where data are few, which takes one product of
-matrices less, and else computed again. Kuu of inducing variables that average g is the same matrix of other points.
+There are (N S)^2 values of k_g, or N^2 S where a single sum is enough (:mod:`orbitgp.kernels.orbit_average`), and N^2
+of K_f. So blocks of k_g are averaged at once. For the gradient they are kept where data are few, which saves a product
+of matrices, and else computed again. Kuu of inducing variables that average g is that of other points.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from orbitgp.kernels.covariance import Centre, Covariance, Cross, OthersSeen, Se
 from orbitgp.machine import chunk_elements, in_smaller_chunks
 from orbitgp.orbits.sampling import Pairing
 
-_LEAST_BLOCK = {False: 2**21, True: 2**26}  # values of k_g; smaller blocks take longer than they save above the diagonal
+_LEAST_BLOCK = {False: 2**21, True: 2**26}  # values of k_g; smaller blocks take more than they save above the diagonal
 _KEPT_CHUNKS = 5  # intermediates of the largest size that may be kept for the gradient
 
 
@@ -44,7 +44,7 @@ def gram(covariance: Covariance, seen: Seen, centre: Centre | None = None) -> Fl
 
 
 def kept_elements(rows: int, samples: int, dim: int, pairs: int, device: torch.device) -> int:
-    """How many numbers are kept for the gradient: all values of k_g (``pairs`` for one of K_f) if data are few, else none."""
+    """How many numbers the gradient keeps: all values of k_g (``pairs`` for one of K_f) if data are few, else none."""
     numbers = rows**2 * pairs // 2 + 3 * rows * samples * dim  # each block has copies of what g sees of its columns
     return numbers if numbers <= _KEPT_CHUNKS * chunk_elements(device) else 0
 
@@ -52,7 +52,7 @@ def kept_elements(rows: int, samples: int, dim: int, pairs: int, device: torch.d
 @in_smaller_chunks
 @torch.no_grad()
 def cross(covariance: Covariance, seen: Seen, others: OthersSeen, centre: Centre | None = None) -> Cross:
-    """K_f between data and others, by square tiles: a product of narrow ones takes less time than copies of its wide side."""
+    """K_f between data and others, by square tiles: a product of narrow ones is faster than copies of its wide side."""
     side = _tile(covariance, seen)
     rows = max(1, min(side, len(seen)))
     columns = side * side // rows
@@ -69,7 +69,7 @@ def _tile(covariance: Covariance, seen: Seen) -> int:
     return max(1, isqrt(elements // covariance.pairs(seen.shape[1])))
 
 
-def _strip(covariance: Covariance, seen: Seen, centre: Centre | None, start: int, stop: int) -> Float[Tensor, "some columns"]:
+def _strip(covariance: Covariance, seen: Seen, centre: Centre | None, start: int, stop: int) -> Float[Tensor, "n m"]:
     """Some rows of K_f, up to the diagonal. A datum with itself is exact: no distance is rounded."""
     rows = seen[start:stop]
     learns = torch.is_grad_enabled()

@@ -23,8 +23,8 @@ def single_precision_suffices(noise: Tensor, variance: Tensor, dtype: torch.dtyp
 class PriorMean(nn.Module):
     """m_g(x) = bias + W (x - centre) / unit: ``zero``, ``constant`` or ``linear``, for each latent function.
 
-    ``centre`` and ``unit`` are where the inputs of g lie and how far apart: W learns alike in any units of x. They start from
-    the first inducing points. :meth:`place` takes them from orbit samples of the data, which one inducing point cannot tell.
+    ``centre`` and ``unit`` say where the inputs of g lie: W learns alike in any units of x. They start from the
+    inducing points. :meth:`place` takes them from orbit samples of the data, which one inducing point cannot tell.
     """
 
     centre: Tensor

@@ -1,7 +1,7 @@
 """The processes of one training run, and the few collective operations by which they agree.
 
-All processes run the same program on the same random numbers. Each computes the terms of its own data, and sums over data are
-added over the processes. With one process, or without ``torch.distributed``, everything here does nothing.
+All processes run the same program on the same random numbers. Each computes the terms of its own data, and sums over
+data are added over the processes. With one process, or without ``torch.distributed``, everything here does nothing.
 """
 
 from __future__ import annotations
@@ -79,5 +79,5 @@ def _all_alive() -> Iterator[None]:
         yield
     except RuntimeError as error:
         raise ConnectionError(
-            "another process of this run has ended, so it cannot go on: start all again, from the checkpoint if there is one."
+            "another process of this run has ended, so it cannot go on: start all again, from any checkpoint."
         ) from error

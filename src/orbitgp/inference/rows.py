@@ -1,8 +1,8 @@
 """Data that are not one tensor: rows on disk, and rows that several processes share.
 
-A :class:`RowSource` stands where a tensor of inputs stands during training. It has a length, the shape of a row and a device,
-and it is indexed by row numbers. Indices count all data. A process reads its own rows (:func:`owned`); a few rows of anyone's,
-such as those that become inducing points, are fetched (:func:`fetch`) by all processes together.
+A :class:`RowSource` stands where a tensor of inputs stands during training. It has a length, the shape of a row and a
+device, and it is indexed by row numbers. Indices count all data. A process reads its own rows (:func:`owned`); a few
+rows of anyone's, such as those that become inducing points, are fetched (:func:`fetch`) by all processes together.
 """
 
 from __future__ import annotations
@@ -64,8 +64,8 @@ AllInputs = Inputs | RowSource  # of a fit, wherever they are
 class StoredRows(RowSource):
     """Rows of an array that stays where it is: a memory map, an HDF5 or Zarr array, anything that ``read`` can read.
 
-    ``read(index)`` takes sorted row numbers without repetitions and returns an array. Its numbers stay as small as they are
-    stored until they are on the device. A thread reads rows that are known beforehand, while others are computed.
+    ``read(index)`` takes sorted row numbers without repetitions and returns an array. Its numbers stay as small as they
+    are stored until they are on the device. A thread reads rows that are known beforehand, while others are computed.
     """
 
     block = 64
@@ -106,7 +106,8 @@ class SharedRows(RowSource):
     """The rows of all processes, one process's after the other's; each holds its own."""
 
     def __init__(self, local: AllInputs) -> None:
-        sizes, blocks = zip(*processes.all_gather((len(local), 1 if isinstance(local, Tensor) else local.block)), strict=True)
+        own = len(local), 1 if isinstance(local, Tensor) else local.block
+        sizes, blocks = zip(*processes.all_gather(own), strict=True)
         self.local, self.start = local, sum(sizes[: processes.rank()])
         self.shape = torch.Size((sum(sizes), *local.shape[1:]))
         self.dtype, self.device = local.dtype, local.device
@@ -173,8 +174,8 @@ def prefetch(x: AllInputs, index: RowIndex) -> None:
 class Minibatches:
     """Batches of these data. ``order`` holds the rows that are left of the present epoch.
 
-    On disk, rows that lie together are read together: an epoch goes through pools of random blocks, and is in random order only
-    within each pool. That takes memory for one pool.
+    On disk, rows that lie together are read together: an epoch goes through pools of random blocks, and is in random
+    order only within each pool. That takes memory for one pool.
     """
 
     def __init__(self, x: AllInputs, generator: torch.Generator) -> None:
@@ -216,7 +217,7 @@ class Minibatches:
 
 
 def checksum(x: AllInputs) -> str:
-    """A fingerprint of the data, by evenly spaced rows where there are many. It does not depend on who holds which rows."""
+    """A fingerprint of data, by evenly spaced rows if there are many. It does not depend on who holds which rows."""
     content = spaced(x).cpu().contiguous().numpy().tobytes()
     return f"{hashlib.sha256(content).hexdigest()[:16]} {tuple(x.shape)} {x.dtype}"
 

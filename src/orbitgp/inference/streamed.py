@@ -1,7 +1,7 @@
 """K_f of data of which g sees more than memory holds.
 
-A feature map may yield a hundred thousand numbers for each of fifty thousand images. A product of matrices of that size takes
-far longer than the map, so blocks of rows are mapped anew for each block of K_f:
+A feature map may yield a hundred thousand numbers for each of fifty thousand images. A product of matrices of that size
+takes far longer than the map, so blocks of rows are mapped anew for each block of K_f:
 
     for each block of rows a, and each block b before it:    K_f[a, b] = cross(phi(a), phi(b))
 

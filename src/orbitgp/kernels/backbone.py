@@ -22,12 +22,12 @@ Images = Float[Tensor, "rows channels height width"]
 class Backbone(nn.Module):
     """The output of a frozen network, scaled to unit length.
 
-    The network is copied, put into evaluation mode, and never learned. It stays differentiable in the image, so orbits are
-    learned through it. It computes in single precision. On a GPU, it sees images in single precision in half precision. Its
-    output is kept for images that come again, as all data do in each evaluation where the orbit has nothing to learn.
+    The network is copied, put into evaluation mode, and never learned. It stays differentiable in the image, so orbits
+    are learned through it. It computes in single precision. On a GPU, it sees images in single precision in half
+    precision. Its output is kept for images that come again, as all data do where the orbit has nothing to learn.
 
-    A file holds a checksum of the weights, and not the network: :meth:`load` of an estimator asks for the feature map, and
-    refuses one with other weights.
+    A file holds a checksum of the weights, and not the network: :meth:`load` of an estimator asks for the feature map,
+    and refuses one with other weights.
 
         >>> network = torch.nn.Sequential(torch.nn.Flatten(), torch.nn.Linear(192, 5))
         >>> Backbone(network)(torch.rand(10, 3, 8, 8)).shape
@@ -35,8 +35,8 @@ class Backbone(nn.Module):
 
     Args:
         module: the network; it takes images (N, C, H, W) to one tensor (N, ...).
-        mean, std: of the channels; pixels are (x - mean) / std before the network. By default those of ImageNet, for images
-            between 0 and 1. Images with one channel are repeated for as many channels.
+        mean, std: of the channels; pixels are (x - mean) / std before the network. By default those of ImageNet, for
+            images between 0 and 1. Images with one channel are repeated for as many channels.
         size: height and width to which images are resized before; by default they keep theirs.
         half_precision: whether a GPU computes in half precision where images are in single precision.
         cache: bytes that outputs, and the images that they belong to, may take.
@@ -60,7 +60,8 @@ class Backbone(nn.Module):
             raise ValueError(f"mean and std must have one number a channel, std above zero; got {mean!r} and {std!r}.")
         if size is not None and size < 1:
             raise ValueError(f"size must be at least 1, got {size}.")
-        self.mean, self.std, self.size, self.half_precision, self.cache = tuple(mean), tuple(std), size, half_precision, cache
+        self.mean, self.std, self.size = tuple(mean), tuple(std), size
+        self.half_precision, self.cache = half_precision, cache
         # Not a part of this module: kernels are in double precision, and files hold all parts.
         self._network = _Network(deepcopy(module).eval().requires_grad_(False))
         self.register_buffer("checksum", _checksum(module))
@@ -95,7 +96,7 @@ class Backbone(nn.Module):
             mapped = self._network.module.to(x.device)((images - mean) / std)
         if not isinstance(mapped, Tensor) or mapped.ndim < 2 or len(mapped) != len(x):
             what = f"shape {tuple(mapped.shape)}" if isinstance(mapped, Tensor) else type(mapped).__name__
-            raise ValueError(f"the network must yield one tensor (N, ...), but yields {what}: wrap it in a module that does.")
+            raise ValueError(f"the network must yield one tensor (N, ...), but yields {what}: wrap it so that it does.")
         return F.normalize(mapped.flatten(1).to(x.dtype), dim=1)
 
     def extra_repr(self) -> str:

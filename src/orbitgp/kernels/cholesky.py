@@ -1,8 +1,9 @@
 """The one way to factorise a covariance: L L^T = K, with as much jitter on its diagonal as it takes.
 
-Inputs that are equal, or nearly so, make a covariance singular, and rounding makes it indefinite. Whether a factorisation
-succeeds depends on the matrix scaled to a unit diagonal (Demmel), so jitter is a share of each diagonal entry: 1e-10 of it, ten
-times as much after each failure, and at most 1e-2. The share is returned with the factor, so that callers can report it.
+Inputs that are equal, or nearly so, make a covariance singular, and rounding makes it indefinite. Whether a
+factorisation succeeds depends on the matrix scaled to a unit diagonal (Demmel), so jitter is a share of each diagonal
+entry: 1e-10 of it, ten times as much after each failure, and at most 1e-2. The share is returned with the factor, so
+that callers can report it.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ class Factor(NamedTuple):
 
 
 def cholesky(matrix: Float[Tensor, "*batch size size"]) -> Factor:
-    """The factor of a symmetric matrix, or of each of a batch; NaN where the matrix is not finite. The host waits for it."""
+    """The factor of a symmetric matrix, or of each of a batch; NaN where it is not finite. The host waits for it."""
     # A symmetric matrix equals its transpose, and the transpose has the memory layout that the factorisation needs.
     lower, info = torch.linalg.cholesky_ex(matrix.mT)
     if not info.any():

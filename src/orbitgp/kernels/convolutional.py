@@ -2,12 +2,12 @@
 
     f(x) = 1/P sum_p g(x[p]),        k_f(x, x') = 1/P^2 sum_p sum_q k_g(x[p], x'[q])
 
-(Van der Wilk, Rasmussen and Hensman, 2017). The patches of an image are an orbit that comes after the feature map. So the sums
-over an orbit and over patches are one sum, on the tensor cores of a GPU where there are some
+(Van der Wilk, Rasmussen and Hensman, 2017). The patches of an image are an orbit that comes after the feature map. So
+the sums over an orbit and over patches are one sum, on the tensor cores of a GPU where there are some
 (:mod:`orbitgp.kernels.pair_sums`).
 
-:class:`PatchVectors` cuts images, or the maps of a layer before, into patches. The place of a patch is a part of it, so that
-what holds of a patch need not hold of it everywhere (Dutordoir, van der Wilk, Artemev and Hensman, 2020)::
+:class:`PatchVectors` cuts images, or the maps of a layer before, into patches. The place of a patch is a part of it, so
+that what holds of a patch need not hold of it everywhere (Dutordoir, van der Wilk, Artemev and Hensman, 2020)::
 
     vectors = nn.Sequential(PatchDictionary(128, size=5, cells=14), PatchVectors(size=3))
     kernel = ConvolutionalKernel(ScaleKernel(RBFKernel()), places=144)
@@ -37,9 +37,9 @@ _PAIRS = 2**28  # of patches of the same image, at a time
 class PatchVectors(WhitenedPatches):
     """Patches, whitened and scaled to unit length as in :class:`PatchDictionary`, each with its place in the image.
 
-    A patch becomes its first principal components u after whitening, and its place, between -1 and 1 along each side of the
-    image: (u, row / reach, column / reach). So a kernel with the lengthscale l falls by exp(-1/2) where patches of an image
-    of side 2 lie l * reach apart.
+    A patch becomes its first principal components u after whitening, and its place, between -1 and 1 along each side of
+    the image: (u, row / reach, column / reach). So a kernel with the lengthscale l falls by exp(-1/2) where patches of
+    an image of side 2 lie l * reach apart.
 
         >>> vectors = PatchVectors(dim=8, size=3)
         >>> vectors.prepare(torch.rand(10, 3, 16, 16))
@@ -86,7 +86,7 @@ class PatchVectors(WhitenedPatches):
 
 
 class ConvolutionalKernel(Kernel):
-    """The mean of k_g over all pairs of patches of two images, whose ``places`` patches lie one after another in a row of x.
+    """The mean of k_g over all pairs of patches of two images, whose ``places`` patches lie in turn in a row of x.
 
     >>> kernel = ConvolutionalKernel(RBFKernel(), places=4)
     >>> kernel(torch.rand(3, 20)).shape
@@ -104,7 +104,7 @@ class ConvolutionalKernel(Kernel):
     def patches(self, x: Float[Tensor, "*batch dim"]) -> Float[Tensor, "*batch places pixels"]:
         """The patches of each row."""
         if x.shape[-1] % self.places:
-            raise ValueError(f"ConvolutionalKernel has {self.places} places, but {x.shape[-1]} numbers are no such patches.")
+            raise ValueError(f"ConvolutionalKernel has {self.places} places, but {x.shape[-1]} numbers are no patches.")
         return x.unflatten(-1, (self.places, -1))
 
     def forward(
@@ -141,8 +141,8 @@ class ConvolutionalCovariance(Covariance):
         if not (isinstance(of_patches, Stationary) and of_patches.sums_on_tensor_cores(left)):
             return of_patches.cross(left, right)
         centre = torch.zeros_like(left[0, 0])
-        sides = [side.split(max(1, _SUMS * gcd(side.shape[1], 8) // side.shape[1])) for side in (left, right)]
-        return torch.cat([torch.cat([of_patches.sums(a, b, centre, rounded=True) for b in sides[1]], 1) for a in sides[0]])
+        xs, zs = [side.split(max(1, _SUMS * gcd(side.shape[1], 8) // side.shape[1])) for side in (left, right)]
+        return torch.cat([torch.cat([of_patches.sums(a, b, centre, rounded=True) for b in zs], 1) for a in xs])
 
     def own(self, xa: Blocks, pairing: Pairing) -> Float[Tensor, " rows"]:
         patches = self.kernel.patches(xa).flatten(2, 3)

@@ -6,13 +6,13 @@ Any ``gpytorch.kernels.Kernel`` serves. The model asks it for two things only:
                           and kff, the paired mean of k_g(x_a, x_a') over a datum's own samples, (N,)
     cross(xa, xb)         the mean of k_g over two sets of samples, for joint predictions
 
-:func:`covariance` picks the implementation: RBF and Matérn kernels (in a ScaleKernel or not, ARD or not) take a hand-written
-path: one GEMM with two extra columns yields all scaled squared distances, and its backward pass is two GEMMs. Any other kernel
-goes through GPyTorch. Hyperparameters stay in float64; the large products run in the dtype of the samples.
+:func:`covariance` picks the implementation: RBF and Matérn kernels (in a ScaleKernel or not, ARD or not) take a
+hand-written path: one GEMM with two extra columns yields all scaled squared distances, and its backward pass is two
+GEMMs. Any other kernel goes through GPyTorch. Hyperparameters stay in float64; large products have the samples' dtype.
 
-Where the expectation over the orbit is an integral that is known, no draws are needed, and the evidence is that of the infinite
-orbit. Such a closed form (:func:`closed_form`) is a :class:`Covariance` of the inputs themselves: the model takes it for k_g,
-and the orbit for one with a single element.
+Where the expectation over the orbit is an integral that is known, no draws are needed, and the evidence is that of the
+infinite orbit. Such a closed form (:func:`closed_form`) is a :class:`Covariance` of the inputs themselves: the model
+takes it for k_g, and the orbit for one with a single element.
 """
 
 from __future__ import annotations
@@ -45,9 +45,9 @@ Expectations = tuple[Float[Tensor, "rows blocks inducing"], Float[Tensor, " rows
 # k_g / variance between points and others (None: the same points), summed over blocks of as many points
 Evaluate = Callable[[Tensor, Tensor | None, int], Tensor]
 
-_AT_ONCE = {False: 2**22, True: 2**28}  # values of k_g: few on a CPU, where fresh memory costs as much as a pass over it
+_AT_ONCE = {False: 2**22, True: 2**28}  # values of k_g: few on a CPU, where fresh memory costs as much as a pass
 _HAS_TRITON = find_spec("triton") is not None
-LOST = {torch.float32: 1e-5, torch.float64: 1e-12}  # by which d^2 / lengthscale^2 may be off; noise may be a 1e-8 of the kernel
+LOST = {torch.float32: 1e-5, torch.float64: 1e-12}  # error of d^2 / lengthscale^2; noise may be a 1e-8 of the kernel
 
 
 def show_values(kernel: Kernel) -> Kernel:
@@ -129,13 +129,13 @@ class Covariance(nn.Module):
 
 
 def loses_digits(
-    points: Float[Tensor, "*batch n dim"], sharpness: Float[Tensor, ""], centre: Float[Tensor, " dim"], smooth: bool = True
+    points: Float[Tensor, "*batch n dim"], sharpness: Float[Tensor, ""], centre: Centre, smooth: bool = True
 ) -> bool:
     """Whether points lie so far from the centre, in lengthscales, that distances from a product cancel.
 
-    In the precision of ``sharpness`` = 1 / lengthscale^2, |x - z|^2 = |x|^2 - 2 x.z + |z|^2 is off by the rounding of its
-    largest term. A kernel that is not smooth has a kink where points are equal, and takes the root of that: of nearly equal
-    points it then has half the digits, wherever they lie. A GPU is not asked, because the host would wait for the answer.
+    In the precision of ``sharpness`` = 1 / lengthscale^2, |x - z|^2 = |x|^2 - 2 x.z + |z|^2 is off by the rounding of
+    its largest term. A kernel that is not smooth has a kink where points are equal, and takes the root of that: of
+    nearly equal points it then has half the digits, wherever they lie. A GPU is not asked: the host would wait.
     """
     if points.is_cuda or not points.numel():
         return False
@@ -194,8 +194,8 @@ class Stationary(Covariance):
     ) -> tuple[tuple[Tensor, ...], Evaluate, Float[Tensor, ""]]:
         """Points, the function that evaluates the kernel between them in their precision, and the variance.
 
-        Distances come from products, or from differences where products cancel: these are slower, and in double precision. With
-        ARD the points are scaled. One lengthscale is applied in the product.
+        Distances come from products, or from differences where products cancel: these are slower, and in double
+        precision. With ARD the points are scaled. One lengthscale is applied in the product.
         """
         (lengthscales, variance), dtype = self.hyperparameters(len(centre)), centre.dtype
         gamma, scaled, origin = lengthscales[0].pow(-2).to(dtype), points, centre
@@ -241,7 +241,7 @@ def covariance(kernel: Kernel) -> Covariance:
 
 
 class FeatureMapCovariance(Covariance):
-    """A kernel behind a feature map: map the inputs once, then use the fastest implementation for the kernel of features."""
+    """A kernel behind a feature map: map inputs once, then use the fastest implementation for the features' kernel."""
 
     def features(self, x: Float[Tensor, "*rows dim"]) -> Float[Tensor, "*rows features"]:
         return self.kernel.map(x)
@@ -254,7 +254,8 @@ class FeatureMapCovariance(Covariance):
 
 def closed_form(kernel: Kernel, orbit: Orbit) -> Covariance | None:
     """k_f of this k_g and this orbit as a function of the inputs; None where it is not known."""
-    if type(orbit) is GaussianNoise and type(unscaled(kernel)) is RBFKernel and isinstance(covariance(kernel), Stationary):
+    is_rbf = type(unscaled(kernel)) is RBFKernel and isinstance(covariance(kernel), Stationary)
+    if type(orbit) is GaussianNoise and is_rbf:
         return NoisyRBF(kernel, orbit)
     return None
 
@@ -264,7 +265,7 @@ class NoisyRBF(Stationary):
 
         k_f(x, x') = v prod_d (l_d^2 / w_d^2)^(1/2) exp(-1/2 sum_d (x_d - x'_d)^2 / w_d^2),   w_d^2 = l_d^2 + 2 s_d^2
 
-    with lengthscales l, variance v and scales s of the noise. Each input has noise of its own, also where x = x': hence the 2.
+    with lengthscales l, variance v and scales s of the noise. Each input has its own noise, also if x = x': so 2.
     """
 
     def __init__(self, kernel: Kernel, noise: GaussianNoise) -> None:

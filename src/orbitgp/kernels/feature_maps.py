@@ -2,15 +2,15 @@
 
     f(x) = E_{x_a ~ p(x_a | x)} g(x_a),    k_g(x, x') = k(phi(x), phi(x'))
 
-Distances between pixels ignore neighbourhoods: a stroke that moves by its own width is as far from itself as from any other. A
-map phi with a wider view makes a better prior. The evidence says by how much, because models with and without a map have the
-same targets. The orbit acts on the inputs, before phi, and inducing points are inputs too.
+Distances between pixels ignore neighbourhoods: a stroke that moves by its own width is as far from itself as from any
+other. A map phi with a wider view makes a better prior. The evidence says by how much, because models with and without
+a map have the same targets. The orbit acts on the inputs, before phi, and inducing points are inputs too.
 
-Any ``nn.Module`` serves that maps rows of inputs (N, ...) to rows of vectors (N, D), each row on its own and deterministically.
-A map that has a method ``prepare(x)`` sees some training inputs once, before learning (:func:`prepare`).
-:class:`FeatureMapKernel` turns it and a kernel of vectors into a kernel of inputs. For images there are
-:class:`orbitgp.kernels.OrientedGradients` and :class:`orbitgp.kernels.PatchDictionary`. :class:`SideBySide` makes one map of
-several.
+Any ``nn.Module`` serves that maps rows of inputs (N, ...) to rows of vectors (N, D), each row on its own and
+deterministically. A map that has a method ``prepare(x)`` sees some training inputs once, before learning
+(:func:`prepare`). :class:`FeatureMapKernel` turns it and a kernel of vectors into a kernel of inputs. For images there
+are :class:`orbitgp.kernels.OrientedGradients` and :class:`orbitgp.kernels.PatchDictionary`. :class:`SideBySide` makes
+one map of several.
 """
 
 from __future__ import annotations
@@ -62,7 +62,7 @@ class FeatureMapKernel(Kernel):
         return mapped.reshape(*x.shape[:-1], mapped.shape[-1])
 
     def _mapped(self, rows: Float[Tensor, "rows *shape"]) -> tuple[Float[Tensor, "rows mapped"]]:
-        """The map in the precision of its input; its parameters are cast. What it yields with several axes is a vector here."""
+        """The map in the precision of its input; its parameters are cast. Output of several axes becomes a vector."""
         state = (*self.feature_map.named_parameters(), *self.feature_map.named_buffers())
         cast = {name: t.to(rows.dtype) for name, t in state if t.is_floating_point()}
         mapped: Tensor = torch.func.functional_call(self.feature_map, cast, (rows,))
@@ -110,8 +110,8 @@ class MeanEmbedding(nn.Module):
 
         k_f(x, x') = k(E_a phi(x_a), E_b phi(x'_b))    in place of    E_a E_b k(phi(x_a), phi(x'_b))
 
-    For S elements that costs S maps and one value of k, in place of S^2 values. Both are the same where k is linear. Elsewhere
-    f is another model, as invariant, and the evidence says which is better. It takes exact inference.
+    For S elements that costs S maps and one value of k, in place of S^2 values. Both are the same where k is linear.
+    Elsewhere f is another model, as invariant, and the evidence says which is better. It takes exact inference.
 
         >>> MeanEmbedding(SNV())(torch.rand(2, 50)).shape
         torch.Size([2, 50])
@@ -137,7 +137,7 @@ def embeds_means(kernel: Kernel) -> bool:
 
 @torch.no_grad()
 def prepare(feature_map: nn.Module, x: Float[Tensor, "rows *shape"]) -> None:
-    """Let a feature map with a method ``prepare`` see training inputs. Parts of a sequence see what those before them yield."""
+    """Let a feature map with ``prepare`` see training inputs. Parts of a sequence see what earlier ones yield."""
     if isinstance(feature_map, nn.Sequential):
         *earlier, last = feature_map
         for part in earlier:

@@ -17,18 +17,18 @@ from orbitgp.machine import constant
 class OrientedGradients(LearnedConstants):
     """Where edges run in which direction, independent of contrast: smooth histograms of oriented gradients.
 
-    The gradient of the smoothed image has a strength and a direction. There are ``orientations`` directions, evenly around the
-    circle. Each weights the strength by its tuning curve exp(sharpness * (cos(angle) - 1)). Gaussian windows one ``cell`` apart
-    average these over the image. A power below one brings strong and weak edges closer, and the vector is scaled to unit
-    length. All of it is differentiable, in the image too, so orbits are learned through it. Images with several channels have
-    these features for each channel.
+    The gradient of the smoothed image has a strength and a direction. There are ``orientations`` directions, evenly
+    around the circle. Each weights the strength by its tuning curve exp(sharpness * (cos(angle) - 1)). Gaussian windows
+    one ``cell`` apart average these over the image. A power below one brings strong and weak edges closer, and the
+    vector is scaled to unit length. All of it is differentiable, in the image too, so orbits are learned through it.
+    Images with several channels have these features for each channel.
 
         >>> OrientedGradients()(torch.rand(2, 28, 28)).shape
         torch.Size([2, 392])
 
     Args:
         orientations: how many directions.
-        cell: distance between windows, in pixels; by default a seventh of the shorter side of the image, and at least two.
+        cell: distance between windows, in pixels; by default a seventh of the image's shorter side, and at least two.
         window: their standard deviation, in cells.
         smoothing: standard deviation, in cells, of the blur before the gradient.
         sharpness: how narrow the tuning curves are.
@@ -72,11 +72,12 @@ class OrientedGradients(LearnedConstants):
 
 
 class Frame(LearnedConstants):
-    """The part of every image within a frame about its centre, enlarged to the size of the image, then seen by another map.
+    """The part of each image in a frame about its centre, enlarged to the size of the image, then seen by another map.
 
-    Images often have a margin, and a map with a few windows for the whole image then sees what matters coarsely. This is not an
-    invariance: nothing is averaged, and all images are enlarged alike. The image is interpolated by cubic polynomials, row by
-    row and column by column, so the map is smooth in the image and in the frame. A frame larger than the image adds a margin.
+    Images often have a margin, and a map with a few windows for the whole image then sees what matters coarsely. This
+    is not an invariance: nothing is averaged, and all images are enlarged alike. The image is interpolated by cubic
+    polynomials, row by row and column by column, so the map is smooth in the image and in the frame. A frame larger
+    than the image adds a margin.
 
         >>> Frame(OrientedGradients())(torch.rand(2, 28, 28)).shape
         torch.Size([2, 392])
@@ -128,7 +129,7 @@ def _differences(blur: Tensor) -> Tensor:
 
 
 def _cubic(size: int, share: Tensor) -> Float[Tensor, "size size"]:
-    """Weights of the pixels of a line for as many places, evenly over this share of it. Beyond its ends there is zero."""
+    """Weights of the pixels of a line for as many places, evenly over this share of it. Beyond its ends is zero."""
     pixels = _from_centre(size, dtype=share.dtype, device=share.device)
     away = (share * pixels[:, None] - pixels).abs()
     near = (1.5 * away - 2.5) * away.square() + 1

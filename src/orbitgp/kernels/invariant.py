@@ -1,19 +1,19 @@
 """The exact kernel of an invariant function, for orbits that can be enumerated.
 
-If f(x) is the mean of g ~ GP(0, k_g) over the P elements of the orbit of x, then f is a Gaussian process too, and its kernel
-is the double mean (the paper's eq. 8, as a mean instead of a sum, so that the kernel variance keeps its meaning)
+If f(x) is the mean of g ~ GP(0, k_g) over the P elements of the orbit of x, then f is a Gaussian process too, and its
+kernel is the double mean (the paper's eq. 8, as a mean instead of a sum, so that the kernel variance keeps its meaning)
 
     k_f(x, x') = 1/P^2 sum_a sum_a' k_g(x_a, x'_a')
 
-With few data and a small orbit nothing needs to be estimated. This is an ordinary GPyTorch kernel, for use wherever kernels are
-used (``ExactGP``, BoTorch's ``SingleTaskGP``, sums and products with other kernels)::
+With few data and a small orbit nothing needs to be estimated. This is an ordinary GPyTorch kernel, for use wherever
+kernels are used (``ExactGP``, BoTorch's ``SingleTaskGP``, sums and products with other kernels)::
 
     kernel = InvariantKernel(ScaleKernel(RBFKernel()), Permutation.swap(0, 1))
     model = SingleTaskGP(X, y, covar_module=kernel)
 
-It costs P^2 evaluations of k_g for each entry. Where the orbit is a group that k_g does not notice, it costs P of them, because
-one sum then stands for two (:mod:`orbitgp.kernels.orbit_average` says how that is found out). Where that is too much, or the
-orbit is infinite, the estimators take samples.
+It costs P^2 evaluations of k_g for each entry. Where the orbit is a group that k_g does not notice, it costs P of them,
+because one sum then stands for two (:mod:`orbitgp.kernels.orbit_average` says how that is found out). Where that is too
+much, or the orbit is infinite, the estimators take samples.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ Params = dict[str, Any]  # for k_g
 class InvariantKernel(Kernel):
     """k_f(x, x') = mean_{a, a'} k_g(x_a, x'_a'), exactly, over a finite orbit.
 
-    With ``normalise=True``, the correlation of f (appendix A, with k_g in the normaliser): every f(x) has unit variance.
+    With ``normalise=True``, the correlation of f (appendix A, k_g in the normaliser): each f(x) has variance 1.
 
         k(x, x') = k_f(x, x') / sqrt(k_f(x, x) k_f(x', x'))
 
@@ -53,16 +53,16 @@ class InvariantKernel(Kernel):
         True
 
     Args:
-        base_kernel: k_g, any kernel with one output, with its own priors, constraints, ``active_dims`` and ``batch_shape``.
-            Its ``active_dims`` choose among the features of x_a: the orbit acts first.
+        base_kernel: k_g, any kernel with one output, with its own priors, constraints, ``active_dims`` and
+            ``batch_shape``. Its ``active_dims`` choose among the features of x_a: the orbit acts first.
         orbit: a finite orbit. If it has parameters, they are learned with those of the kernel.
         normalise: whether to give f unit variance everywhere.
         image_shape: the shape (H, W) or (C, H, W) of the images that the rows of x hold, for orbits that act on images.
         active_dims: the features of x that this kernel, and so the orbit, sees.
-        max_entries: how many values of k_g to hold at once. Larger matrices are computed a few rows at a time, and those rows
-            again for their gradient.
-        single_sum: None takes the single sum where it is right. True claims that it is, and an error says where it is not;
-            False takes the double sum.
+        max_entries: how many values of k_g to hold at once. Larger matrices are computed a few rows at a time, and
+            those rows again for their gradient.
+        single_sum: None takes the single sum where it is right. True claims that it is, and an error says where it is
+            not; False takes the double sum.
     """
 
     def __init__(
@@ -137,8 +137,8 @@ class InvariantKernel(Kernel):
         chosen, left, right = element_weights(self.orbit, found)
         return chosen, left.to(x), right.to(x)
 
-    def _mean(self, xa1: Elements1, xa2: Elements2, weights: Weights, diag: bool, params: Params) -> Float[Tensor, "..."]:
-        """k_f between all rows (n, m), or with ``diag`` between equal rows (n,), at most ``max_entries`` values at once."""
+    def _mean(self, xa1: Elements1, xa2: Elements2, weights: Weights, diag: bool, params: Params) -> Tensor:
+        """k_f between all rows (n, m), or, with ``diag``, equal rows (n,), at most ``max_entries`` values at once."""
         batch = torch.broadcast_shapes(xa1.shape[:-3], xa2.shape[:-3], self.batch_shape)
         columns = xa1.shape[-2] * xa2.shape[-2] * (1 if diag else xa2.shape[-3])
         rows = max(1, self.max_entries // max(1, columns * batch.numel()))

@@ -1,4 +1,4 @@
-"""What the library's own feature maps are made of: learned constants, Gaussian windows, and arrows sorted by direction."""
+"""What the library's own feature maps are made of: learned constants, Gaussian windows, arrows sorted by direction."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ _FLAT = 1e-6  # squared length of an arrow that has no direction
 class LearnedConstants(Module):
     """A feature map with named positive constants, in the order in which they are given, each learned as its logarithm.
 
-    The constant ``window`` is the parameter ``raw_window``. ``fixed`` are the names of the other arguments of the constructor.
-    Few data leave constants open, so learning moves their logarithms by ``farthest`` at most: a factor of 10,000.
+    The constant ``window`` is the parameter ``raw_window``. ``fixed`` names the constructor's other arguments.
+    Few data leave constants open: learning moves their logarithms by ``farthest`` at most, a factor of 10,000.
     """
 
     fixed: tuple[str, ...] = ()
@@ -73,8 +73,8 @@ def by_direction(
 ) -> Float[Tensor, "directions *shape"]:
     """Arrows (x, y) as each of these directions, evenly around the circle, sees them.
 
-    That is a power of their length times the tuning curve exp(sharpness * (cos(angle) - 1)) of the angle between them. Its
-    logarithm is linear in the direction, so one small product yields all of them.
+    That is a power of their length times the tuning curve exp(sharpness * (cos(angle) - 1)) of the angle between them.
+    Its logarithm is linear in the direction, so one small product yields all of them.
     """
     squared = x.square() + y.square() + _FLAT
     inverse = squared.rsqrt()

@@ -1,7 +1,7 @@
 """A feature map for molecules: which atoms lie how far away from the first.
 
-It makes a kernel of what one atom sees. With the orbit :class:`orbitgp.orbits.Atoms` every atom is the first in turn, and the
-kernel of molecules is the mean over all pairs of atoms.
+It makes a kernel of what one atom sees. With the orbit :class:`orbitgp.orbits.Atoms` every atom is the first in turn,
+and the kernel of molecules is the mean over all pairs of atoms.
 """
 
 from __future__ import annotations
@@ -22,14 +22,14 @@ _TOGETHER = 1e-2  # ångström, below which atoms are taken to be this far apart
 class Surroundings(LearnedConstants):
     """The atoms around the first atom, by element and distance, and which element that atom is.
 
-    With r_j the distance of atom j and R_k the radii of shells, evenly spaced in their logarithm, element e has the features
+    With r_j the distance of atom j and R_k the radii of shells, evenly spaced in logarithm, element e has features
 
         q_ek = sum_j of e  r_j^-power  cos^2(pi r_j / (2 reach))  exp(-1/2 (log(r_j / R_k) / width)^2),
 
-    where atoms beyond the reach do not count. So bonds are resolved finely and what is far away coarsely. The element of the
-    first atom adds a vector of length ``apart`` in a direction of its own. Everything is smooth in the places of atoms. It
-    does not change with rotations, reflections, translations, and exchanges of other atoms of one element. Angles are no
-    features of one atom: distances imply them, where every atom is the first in turn.
+    where atoms beyond the reach do not count. So bonds are resolved finely and what is far away coarsely. The element
+    of the first atom adds a vector of length ``apart`` in a direction of its own. Everything is smooth in the places of
+    atoms. It does not change with rotations, reflections, translations, and exchanges of other atoms of one element.
+    Angles are no features of one atom: distances imply them, where every atom is the first in turn.
 
         >>> water = torch.tensor([[[8.0, 0, 0, 0.12], [1.0, 0, 0.76, -0.47], [1.0, 0, -0.76, -0.47]]])
         >>> Surroundings((1, 8))(water).shape
@@ -66,12 +66,12 @@ class Surroundings(LearnedConstants):
 
     def forward(self, x: Float[Tensor, "rows atoms numbers"]) -> Float[Tensor, "rows mapped"]:
         if x.shape[-1] != 4:
-            raise ValueError(f"Surroundings takes molecules (atoms, 4), but the inputs have shape {tuple(x.shape[1:])}.")
+            raise ValueError(f"Surroundings takes molecules (atoms, 4), but inputs have shape {tuple(x.shape[1:])}.")
         width, power, apart = self.constants(x.dtype)
         charges, places = x[..., 0], x[..., 1:]
         is_element = charges[..., None] == torch.tensor(self.elements, dtype=x.dtype, device=x.device)
-        if (unknown := (charges != 0) & ~is_element.any(-1)).any():
-            raise ValueError(f"a nucleus has charge {charges[unknown][0]:g}, which is not among elements={self.elements}.")
+        if len(unknown := charges[(charges != 0) & ~is_element.any(-1)]):
+            raise ValueError(f"a nucleus has charge {unknown[0]:g}, which is not among elements={self.elements}.")
         first, others = is_element[:, 0].to(x.dtype), is_element[:, 1:].to(x.dtype)
         logs = (places[:, 1:] - places[:, :1]).square().sum(-1).clamp(min=_TOGETHER**2).log() / 2
         near = torch.cos(logs.exp().clamp(max=self.reach) * (torch.pi / (2 * self.reach))).square()

@@ -7,11 +7,11 @@ If the elements of an orbit are a group G, and k_g does not change when one of t
 because g^-1 h runs through the group once for every g. The single sum costs |G| values of k_g instead of |G|^2.
 
 Whether that holds is found by trial (:func:`single_sum`). So there is no list of kernels and orbits, and new ones are
-recognised. A set S of maps with an inverse is a group if S h = S for each h in S: the elements of each element of a random
-input must be the elements of that input. And k_g(h x, h x') must equal k_g(x, x') for each element h, for random pairs that
-differ in all or in some coordinates, at scales from 1e-6 to 1e6. All parameters of k_g are random in this trial: lengthscales
-that are equal by chance, as those of columns are before learning, would make the values of both sums equal but not their
-gradients. So permuted columns with lengthscales of their own take the double sum, and changed signs do not.
+recognised. A set S of maps with an inverse is a group if S h = S for each h in S: the elements of each element of a
+random input must be the elements of that input. And k_g(h x, h x') must equal k_g(x, x') for each element h, for random
+pairs that differ in all or in some coordinates, at scales from 1e-6 to 1e6. All parameters of k_g are random in this
+trial: lengthscales that are equal by chance, as those of columns are before learning, would make the values of both
+sums equal but not their gradients. So permuted columns with own lengthscales take the double sum, changed signs do not.
 """
 
 from __future__ import annotations
@@ -33,6 +33,10 @@ from orbitgp.orbits.sampling import Blocks, Inputs, Pairing
 _MOST_TRIED = 2**28  # numbers in the elements of all elements, beyond which nobody tries whether they are a group
 _AT_ONCE = 2**22  # of these
 _CLOSE = 1e-9  # differences in double precision that are rounding
+
+
+Left = Float[Tensor, " chosen"]  # weights of the elements on the left of k_g,
+Right = Float[Tensor, " size"]  # and on the right
 
 
 class SingleSum(NamedTuple):
@@ -63,7 +67,8 @@ def single_sum(kernel: Kernel, orbit: Orbit, x: Inputs) -> SingleSum:
     for part in elements.split(max(1, _AT_ONCE // elements.numel())):
         found, places = _marks(orbit.elements(part), direction)
         if not torch.isclose(found, marks, rtol=0.0, atol=_CLOSE).all():
-            return SingleSum(obstacle="its elements are not a group: one after another gives one that is not among them")
+            group = "one after another gives one that is not among them"
+            return SingleSum(obstacle=f"its elements are not a group: {group}")
         products.append(torch.empty_like(places).scatter_(1, places, order.expand_as(places)))
     if not _is_invariant(kernel, orbit, point, other, generator):
         return SingleSum(obstacle="the kernel is not the same when an element acts on both of its arguments")
@@ -98,7 +103,8 @@ def _is_invariant(kernel: Kernel, orbit: FiniteOrbit, point: Tensor, other: Tens
         left = (scales * point.expand(shared.shape)).flatten(0, 1)
         right = (scales * torch.where(shared, point, other)).flatten(0, 1)
         before, size = values(left, right), (values(left, left) * values(right, right)).sqrt()
-        moved = values(orbit.elements(left).flatten(0, 1), orbit.elements(right).flatten(0, 1)).unflatten(-1, (len(left), -1))
+        images = [orbit.elements(side).flatten(0, 1) for side in (left, right)]
+        moved = values(*images).unflatten(-1, (len(left), -1))
         varies = (before.abs() > 0.05 * size) & (before.abs() < 0.95 * size)
         return bool(((moved - before[..., None]).abs() <= _CLOSE * size[..., None]).all()), bool(varies.any())
 
@@ -109,14 +115,14 @@ def _is_invariant(kernel: Kernel, orbit: FiniteOrbit, point: Tensor, other: Tens
 class CorrectedCovariance(Covariance):
     """k_f of an infinite orbit from two independent sets of draws, less half of what draws add to it.
 
-    A mean over S draws that all data share is f with an error. K_S of S = 2 h draws in two independent sets has the covariance
-    of that error as a bias, and so have K_11 and K_22 of one set, twice as large; K_12 has none:
+    A mean over S draws that all data share is f with an error. K_S of S = 2 h draws in two independent sets has the
+    covariance of that error as a bias, and so have K_11 and K_22 of one set, twice as large; K_12 has none:
 
         E K_S = K + B,    E K_11 = E K_22 = K + 2 B,    E K_12 = K,    K_S = 1/4 (K_11 + K_22 + K_12 + K_21).
 
-    So D = 1/4 (K_11 + K_22 - K_12 - K_21) is an unbiased estimate of B, and k_f = K_S - c D has the bias (1 - c) B. Without any
-    bias (c = 1) it is so indefinite that parameters feed on it. With c = 1/2, the bias is that of twice as many draws, for a
-    quarter of their pairs. Affine maps of 100 digits, learned with S draws and scored with many, in nats below the best:
+    So D = 1/4 (K_11 + K_22 - K_12 - K_21) is an unbiased estimate of B, and k_f = K_S - c D has the bias (1 - c) B.
+    Without any bias (c = 1) it is so indefinite that parameters feed on it. With c = 1/2, the bias is that of twice as
+    many draws, for a quarter of their pairs. Affine maps of 100 digits, learned with S draws, in nats below the best:
 
         S                          16      32     64    128
         shared draws             21.6     9.0    3.4    0.0
@@ -144,9 +150,9 @@ class CorrectedCovariance(Covariance):
 
 
 class WeightedCovariance(Covariance):
-    """k_f(x, x') = sum_l sum_p left_l right_p k_g(x_l, x'_p), where only some elements, ``chosen``, stand on the left."""
+    """k_f(x, x') = sum_l sum_p left_l right_p k_g(x_l, x'_p), where only ``chosen`` elements stand on the left."""
 
-    def __init__(self, base: Covariance, chosen: slice, left: Float[Tensor, " chosen"], right: Float[Tensor, " size"]) -> None:
+    def __init__(self, base: Covariance, chosen: slice, left: Left, right: Right) -> None:
         super().__init__(base.kernel)
         self.base, self.chosen, self.left, self.right = base, chosen, left, right
 
@@ -169,11 +175,11 @@ class WeightedCovariance(Covariance):
         return self.right.to(like), self.left.to(like)
 
 
-def element_weights(orbit: FiniteOrbit, single: SingleSum) -> tuple[slice, Float[Tensor, " chosen"], Float[Tensor, " size"]]:
+def element_weights(orbit: FiniteOrbit, single: SingleSum) -> tuple[slice, Left, Right]:
     """Which elements stand on the left of k_g, their weights, and those of all elements, which stand on the right.
 
-    A single sum has the identity on the left. With probabilities w of the elements, sum_ij w_i w_j k_g(x, g_i^-1 g_j x') has
-    g_j = g_i g for each g and i, so that g has the weight sum_i w_i w(g_i g): the autocorrelation of w, equal if w is.
+    A single sum has the identity on the left. With probabilities w of the elements, sum_ij w_i w_j k_g(x, g_i^-1 g_j
+    x') has g_j = g_i g for each g and i, so that g has the weight sum_i w_i w(g_i g): the autocorrelation of w.
     """
     weights = orbit.weights()
     right = torch.full((orbit.size,), 1 / orbit.size, dtype=torch.float64) if weights is None else weights

@@ -1,20 +1,20 @@
-"""Sums of an RBF or Matérn kernel over blocks of pairs, on the tensor cores of a GPU, without writing a value of the kernel.
+"""Sums of an RBF or Matérn kernel over blocks of pairs, on the tensor cores of a GPU, without writing its values.
 
-    K(n, m) = sum over a < s, b < t of k(x_na, z_mb),    k = profile(h),    h = -1/2 |x - z|^2 = x.z - 1/2 |x|^2 - 1/2 |z|^2
+    K(n, m) = sum over a < s, b < t of k(x_na, z_mb),  k = profile(h),  h = -1/2 |x - z|^2 = x.z - 1/2 |x|^2 - 1/2 |z|^2
 
-Tensor cores multiply numbers of half precision and add up in single precision, ten times as fast as a GPU multiplies numbers of
-single precision. Such a number is the sum of two of half precision, to 22 of its 24 bits, so three products give x.z:
+Tensor cores multiply numbers of half precision and add up in single precision, ten times as fast as a GPU multiplies
+such numbers. Such a number is the sum of two of half precision, to 22 of its 24 bits, so three products give x.z:
 
     x = x1 + x2,    x.z = x1.z1 + x1.z2 + x2.z1 + O(2^-22)
 
 Points that are numbers of half precision, x2 = z2 = 0, take one product.
 
-Tensor cores round each sum toward zero. Over 240,000 features that takes a thousandth of x.z, so sums of ``_EXACT`` features
-are added up with correct rounding. What is left differs with the centre of the points, which all blocks of a matrix must share:
-where they do, it is a factor for each point, and the matrix stays positive definite.
+Tensor cores round each sum toward zero. Over 240,000 features that takes a thousandth of x.z, so sums of ``_EXACT``
+features are added up with correct rounding. What is left differs with the centre of the points, which all blocks of a
+matrix must share: where they do, it is a factor for each point, and the matrix stays positive definite.
 
-Each tile of h is turned into values of k, and these into sums, while it is in registers. For the gradient it is computed again:
-with G = dL/dK and W = G(n, m) dk/dh,
+Each tile of h is turned into values of k, and these into sums, while it is in registers. For the gradient it is
+computed again: with G = dL/dK and W = G(n, m) dk/dh,
 
     dL/dx = W z - x rowsum(W),    dL/dz = W^T x - z colsum(W)
 
@@ -40,7 +40,7 @@ _SUMMED = 8  # at most as many rows and columns are summed in registers
 _DEPTH = 32  # features at a time
 _EXACT = 512  # features that a tensor core adds up in wide sums: 240,000 are off by 7e-7, by 1e-3 without parts
 _WIDE = 2048  # features; sums of fewer are in one part, as parts take a third of the speed
-# Points at a time, and how they are shared out: on an H200, 475 TFLOP/s for sums. Six other ways took up to a third longer.
+# Points at a time, and how they are shared out: on an H200, 475 TFLOP/s for sums. Six others took up to a third longer.
 _OF_SUMS = {"ROWS": 128, "COLUMNS": 256, "DEPTH": _DEPTH, "num_warps": 8, "num_stages": 3}
 _OF_WIDE_SUMS = _OF_SUMS | {"COLUMNS": 128}  # there is room in registers for two sums
 _OF_SLOPES = {"ROWS": 128, "COLUMNS": 128, "DEPTH": _DEPTH, "num_warps": 8, "num_stages": 4}
@@ -130,11 +130,11 @@ def _profile(nu: float | None) -> dict[str, int]:
     return {"TWICE_NU": 0 if nu is None else round(2 * nu)}
 
 
-def _launch(kernel: Any, left: Halves, right: Halves, *arguments: Any, **constants: int) -> None:
+def _launch(kernel: Any, left: Halves, right: Halves, *given: Any, **constants: int) -> None:
     """One program for each tile."""
     rows, columns, wide = len(left.high), *right.high.shape
     grid = (triton.cdiv(rows, constants["ROWS"]) * triton.cdiv(columns, constants["COLUMNS"]),)
-    kernel[grid](*left, *right, rows, columns, *arguments, WIDE=wide, EXACT=wide if wide <= _WIDE else _EXACT, **constants)
+    kernel[grid](*left, *right, rows, columns, *given, WIDE=wide, EXACT=wide if wide <= _WIDE else _EXACT, **constants)
 
 
 @triton.jit
@@ -179,8 +179,9 @@ def _exponents(x1, x2, xn, z1, z2, zn, rows, columns, i, j, WIDE: tl.constexpr, 
 
 @triton.jit
 def _sums(x1, x2, xn, z1, z2, zn, rows, columns, sums, stride,
-          WIDE: tl.constexpr, EXACT: tl.constexpr, LOW: tl.constexpr, ROWS_SUMMED: tl.constexpr, COLUMNS_SUMMED: tl.constexpr,
-          TWICE_NU: tl.constexpr, ROWS: tl.constexpr, COLUMNS: tl.constexpr, DEPTH: tl.constexpr):  # fmt: skip
+          WIDE: tl.constexpr, EXACT: tl.constexpr, LOW: tl.constexpr, ROWS_SUMMED: tl.constexpr,
+          COLUMNS_SUMMED: tl.constexpr, TWICE_NU: tl.constexpr,
+          ROWS: tl.constexpr, COLUMNS: tl.constexpr, DEPTH: tl.constexpr):  # fmt: skip
     """Sums of k over small blocks."""
     i, j = _tile(rows, columns, ROWS, COLUMNS)
     h = _exponents(x1, x2, xn, z1, z2, zn, rows, columns, i, j, WIDE, EXACT, LOW, ROWS, COLUMNS, DEPTH)

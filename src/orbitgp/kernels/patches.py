@@ -1,11 +1,11 @@
 """A feature map for photographs: how much the patches of an image look like patches of the training images.
 
-A whitened patch of the training data is a filter: no training by gradients is needed for a layer of them (Coates, Lee and Ng,
-2011; Thiry, Arbel, Belilovsky and Oyallon, 2021). The patches that serve as filters come from the inputs alone, so models with
-and without this map have the same targets, and their evidence can be compared.
+A whitened patch of the training data is a filter: no training by gradients is needed for a layer of them (Coates, Lee
+and Ng, 2011; Thiry, Arbel, Belilovsky and Oyallon, 2021). The patches that serve as filters come from the inputs alone,
+so models with and without this map have the same targets, and their evidence can be compared.
 
-Two layers are ``nn.Sequential(PatchDictionary(512, cells=14), PatchDictionary(2048, size=3))``, and one and two layers side by
-side are a :class:`orbitgp.kernels.SideBySide` of both.
+Two layers are ``nn.Sequential(PatchDictionary(512, cells=14), PatchDictionary(2048, size=3))``, and one and two layers
+side by side are a :class:`orbitgp.kernels.SideBySide` of both.
 """
 
 from __future__ import annotations
@@ -47,8 +47,8 @@ class WhitenedPatches(LearnedConstants):
         """Room for what :meth:`prepare` finds, in the shapes that it will have."""
         channels, kept = self.channels or 0, min(self.channels or 0, self.components)
         pixels = kept * (self.size or 0) ** 2
-        rooms = {"centre": (channels, 1, 1), "basis": (kept, channels, 1, 1), "mean": (pixels,), "eigenvalues": (pixels,)}
-        for name, shape in {**rooms, "eigenvectors": (pixels, pixels), **more}.items():
+        own = {"centre": (channels, 1, 1), "basis": (kept, channels, 1, 1), "mean": (pixels,), "eigenvalues": (pixels,)}
+        for name, shape in {**own, "eigenvectors": (pixels, pixels), **more}.items():
             self.register_buffer(name, torch.zeros(shape, dtype=torch.float64))
 
     @torch.no_grad()
@@ -103,20 +103,20 @@ class WhitenedPatches(LearnedConstants):
 class PatchDictionary(WhitenedPatches):
     """Similarities between patches of an image and patches of the training images, pooled over a grid of windows.
 
-    Patches p of the training images, of all channels and each less the mean of its own numbers, have mean c and covariance
-    E L E^T, and l is the mean of the eigenvalues L. A patch is whitened and scaled to unit length, which leaves nothing of its
-    contrast:
+    Patches p of the training images, of all channels and each less the mean of its own numbers, have mean c and
+    covariance E L E^T, and l is the mean of the eigenvalues L. A patch is whitened and scaled to unit length, which
+    leaves nothing of its contrast:
 
         u = w / |w|,    w = (L + whitening * l)^(-1/2) E^T (p - c)
 
-    The dictionary is a sample of these patches, d_k after the same steps, and r is the root mean square of u.d_k. Each place of
-    the image has
+    The dictionary is a sample of these patches, d_k after the same steps, and r is the root mean square of u.d_k. Each
+    place of the image has
 
         relu(u.d_k / r - bias)  and  relu(-u.d_k / r - bias)    for each k.
 
-    Gaussian windows take their mean q, ``cells`` by ``cells`` of them evenly over the image. The feature log(1 + q / level)
-    brings frequent and rare patches closer, and all features of an image together are scaled to unit length. All of it is
-    differentiable, in the image too, so orbits are learned through it.
+    Gaussian windows take their mean q, ``cells`` by ``cells`` of them evenly over the image. The feature log(1 + q /
+    level) brings frequent and rare patches closer, and all features of an image together are scaled to unit length. All
+    of it is differentiable, in the image too, so orbits are learned through it.
 
     Estimators call :meth:`prepare` with training inputs before they learn. The dictionary is saved with the model.
 
@@ -129,8 +129,8 @@ class PatchDictionary(WhitenedPatches):
         patches: how many the dictionary has, at most; fewer where the training images have fewer that are not flat.
         size: of a patch, in pixels; by default a fifth of the shorter side of the image, and between 3 and 6.
         cells: windows along each side of the image.
-        components: if the images have more channels, as the maps of a layer before have, they are replaced by their first
-            principal components.
+        components: if the images have more channels, as the maps of a layer before have, they are replaced by their
+            first principal components.
         whitening: added to the eigenvalues, as a share of their mean. Large values leave patches as they are.
         bias: similarities of less do not count, in units of r.
         level: means of a window below it enter in proportion, and those above it by their logarithm.

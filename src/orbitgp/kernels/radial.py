@@ -2,8 +2,8 @@
 
     h = -1/2 gamma |x - z|^2 = gamma x.z - 1/2 gamma |x|^2 - 1/2 gamma |z|^2
 
-With two more columns, X = [x, -1/2 gamma |x|^2, 1] and Z = [gamma z, 1, -1/2 gamma |z|^2], all h are the product X Z^T. Points
-are taken from a common centre, so that less cancels. Given W = dL/dh, the same columns yield the row and column sums of W in
+With two more columns, X = [x, -1/2 gamma |x|^2, 1] and Z = [gamma z, 1, -1/2 gamma |z|^2], all h are the product X Z^T.
+A common centre is taken off, as less cancels then. With W = dL/dh, they yield the row and column sums of W in
 
     dL/dx = gamma (W z - x rowsum(W)),    dL/dz = gamma (W^T x - z colsum(W)),    dL/dgamma = sum(W * h) / gamma
 """
@@ -19,7 +19,7 @@ from torch.autograd.function import once_differentiable
 
 
 class Exponents(torch.autograd.Function):
-    """h = -1/2 gamma |a - b|^2; with b = None between all points of a. One copy of each side is kept for the gradient."""
+    """h = -1/2 gamma |a - b|^2; with b = None between all points of a. The gradient keeps one copy of each side."""
 
     @staticmethod
     def forward(ctx: Any, a: Tensor, b: Tensor | None, centre: Tensor, gamma: Tensor) -> Tensor:
@@ -68,9 +68,9 @@ def _with_columns(
 
 
 class BlockSums(torch.autograd.Function):
-    """Sums of the kernel over blocks of ``size`` consecutive rows of h, which may be overwritten. Only the slope dk/dh is kept.
+    """Sums of the kernel over blocks of ``size`` consecutive rows of h, which may be overwritten; dk/dh is kept.
 
-    The RBF (nu = None) is exp(h). A Matérn kernel is a polynomial times exp(-s) in s = sqrt(2 nu) |x - z|: s^2 = -4 nu h.
+    The RBF (nu = None) is exp(h). A Matérn kernel is a polynomial times exp(-s), s = sqrt(2 nu) |x - z|: s^2 = -4 nu h.
     """
 
     @staticmethod

@@ -31,8 +31,8 @@ class SNV(nn.Module):
 class SmoothDerivative(LearnedConstants):
     """A derivative of the smoothed signal, over a power of its own standard deviation: two learned constants.
 
-    The Gaussian ``width`` decides between noise and detail, and ``power`` between the signal as it is (towards 0) and SNV (1):
-    what is else chosen by trial. Derivatives are with respect to time in units of the width.
+    The Gaussian ``width`` decides between noise and detail, and ``power`` between the signal as it is (towards 0) and
+    SNV (1): what is else chosen by trial. Derivatives are with respect to time in units of the width.
 
         >>> SmoothDerivative(1)(torch.rand(2, 50)).shape
         torch.Size([2, 50])
@@ -59,17 +59,17 @@ class SmoothDerivative(LearnedConstants):
 
 
 class ShapeHistograms(LearnedConstants):
-    """Which shapes occur, and roughly where: how often each pair of directions occurs at neighbouring scales, in windows.
+    """Which shapes occur, and roughly where: how often pairs of directions occur at neighbouring scales, in windows.
 
-    These are the oriented gradients of an image, for a signal. The smoothed signal has a slope and a curvature at every sample.
-    Together they are an arrow. Its direction says whether the signal rises, peaks, falls or bottoms out, and all between; its
-    length says how strongly. A scale twice as coarse has another arrow there. Which pairs of directions occur together, within
-    windows along the signal, tells shapes apart.
+    These are the oriented gradients of an image, for a signal. The smoothed signal has a slope and a curvature at every
+    sample. Together they are an arrow. Its direction says whether the signal rises, peaks, falls or bottoms out, and
+    all between; its length says how strongly. A scale twice as coarse has another arrow there. Which pairs of
+    directions occur together, within windows along the signal, tells shapes apart.
 
-    Each of ``directions`` weights the arrows of a scale by its tuning curve exp(sharpness * (cos(angle) - 1)) and by the square
-    root of their length. Products of the weights at neighbouring scales are averaged under Gaussian windows. What counts is the
-    logarithm log(1 + mean / rare). Signals are first brought to mean zero and variance one (all channels of a signal by one
-    number), so offset and gain do not matter. Every channel has these features.
+    Each of ``directions`` weights the arrows of a scale by its tuning curve exp(sharpness * (cos(angle) - 1)) and by
+    the square root of their length. Products of the weights at neighbouring scales are averaged under Gaussian windows.
+    What counts is the logarithm log(1 + mean / rare). Signals are first brought to mean zero and variance one (all
+    channels of a signal by one number), so offset and gain do not matter. Every channel has these features.
 
         >>> ShapeHistograms()(torch.rand(2, 50)).shape
         torch.Size([2, 432])
@@ -79,8 +79,8 @@ class ShapeHistograms(LearnedConstants):
         scales: how many, each twice as coarse as the one before.
         windows: how many, evenly along the signal.
         width: standard deviation of the finest smoothing, in samples.
-        spread: standard deviation of a window, as a part of the distance between windows. As it grows, all windows see the
-            whole signal, and where a shape occurs no longer matters.
+        spread: standard deviation of a window, as a part of the distance between windows. As it grows, all windows see
+            the whole signal, and where a shape occurs no longer matters.
         sharpness: how narrow the tuning curves are.
         rare: the mean above which a pair counts by its logarithm. Below, it counts in proportion.
         learn: whether width, spread, sharpness and rare are learned, starting at these values.
@@ -107,7 +107,7 @@ class ShapeHistograms(LearnedConstants):
 
     def forward(self, x: Float[Tensor, "rows *shape"]) -> Float[Tensor, "rows mapped"]:
         if x.ndim not in (2, 3):
-            raise ValueError(f"ShapeHistograms takes signals (T,) or (C, T), but the inputs have shape {tuple(x.shape[1:])}.")
+            raise ValueError(f"ShapeHistograms takes signals (T,) or (C, T), not inputs of shape {tuple(x.shape[1:])}.")
         width, spread, sharpness, rare = self.constants(x.dtype)
         rows, length = len(x), x.shape[-1]
         x = _centred(x).flatten(1)
@@ -115,16 +115,16 @@ class ShapeHistograms(LearnedConstants):
         _, slope, curvature = derivatives(x, width * 2.0 ** torch.arange(self.scales).to(x))
         # A peak, where the curvature is lowest, has the direction pi / 2.
         arrows = by_direction(slope, curvature / -sqrt(2), self.directions, sharpness, power=0.5).movedim(0, 2)
-        fine, coarse = arrows[:-1], arrows[1:].mT.contiguous()  # neighbouring scales: (scales - 1, signals, directions, T)
+        fine, coarse = arrows[:-1], arrows[1:].mT.contiguous()  # neighbour scales: (scales - 1, signals, directions, T)
         weights = windows(length, self.windows, spread * length / self.windows)
         histogram = torch.stack([(fine * weight) @ coarse for weight in weights], 2).movedim(0, 1)
         return (histogram.reshape(rows, -1) / rare).log1p()
 
 
-def derivatives(x: Float[Tensor, "rows length"], widths: Float[Tensor, " widths"]) -> Float[Tensor, "3 widths rows length"]:
+def derivatives(x: Float[Tensor, "rows time"], widths: Float[Tensor, " widths"]) -> Float[Tensor, "3 widths rows time"]:
     """Signals under Gaussians of these widths, their slope and their curvature, with respect to time over the width.
 
-    With the Gaussian around a sample as weights, normalised to one, these are moments of r, the time from there over the width:
+    With the Gaussian around a sample as weights of sum one, these are moments of r, the time from there over the width:
 
         m = E x,    E r (x - m),    E r^2 (x - m)
 

@@ -4,13 +4,14 @@ Every likelihood here is used through one inequality, for each datum,
 
     log p(y | f) >= const + eta . f - 1/2 lam . f^2        for any value of its local parameters,
 
-so the expected log likelihood needs only the first two moments of q(f). Both have unbiased estimates. The Gaussian is such a
-quadratic itself. A super-Gaussian likelihood (logistic, Student-t) is the upper envelope of many quadratics, one for
-each value of a local parameter. The constants are kept: without them bounds cannot be compared.
+so the expected log likelihood needs only the first two moments of q(f). Both have unbiased estimates. The Gaussian is
+such a quadratic itself. A super-Gaussian likelihood (logistic, Student-t) is the upper envelope of many quadratics, one
+for each value of a local parameter. The constants are kept: without them bounds cannot be compared.
 
-A likelihood is four small methods: ``local`` (the best local parameters, given moments of q(f)), ``quadratic`` (the bound at
-given ones), ``log_prob`` (the exact log density) and ``predictive`` (the distribution of a new y). Two classes write most of
-them: :class:`~orbitgp.likelihoods.noise.Noise` and :class:`~orbitgp.likelihoods.classification.Classification`.
+A likelihood is four small methods: ``local`` (the best local parameters, given moments of q(f)), ``quadratic`` (the
+bound at given ones), ``log_prob`` (the exact log density) and ``predictive`` (the distribution of a new y). Two classes
+write most of them: :class:`~orbitgp.likelihoods.noise.Noise` and
+:class:`~orbitgp.likelihoods.classification.Classification`.
 """
 
 from __future__ import annotations
@@ -56,7 +57,7 @@ class Quadratic(NamedTuple):
 def required(local: Locals | None) -> Locals:
     """The local parameters, for a bound that needs them."""
     if local is None:
-        raise ValueError("this likelihood needs local parameters for each datum: take them from likelihood.local(y, moments).")
+        raise ValueError("this likelihood needs local parameters: take them from likelihood.local(y, moments).")
     return local
 
 
@@ -76,20 +77,20 @@ def log_normal(r: Float[Tensor, "*shape"], variance: Float[Tensor, "*anyshape"])
 class Likelihood(nn.Module):
     """One likelihood: its local parameters, its quadratic, its log density and its predictive distribution.
 
-    ``y`` has one row for each datum: real targets (N, L), or classes as ``Classification.encode`` writes them. A likelihood may
-    ask for further columns, of what is known of each datum.
+    ``y`` has one row for each datum: real targets (N, L), or classes as ``Classification.encode`` writes them. A
+    likelihood may ask for further columns, of what is known of each datum.
     """
 
     num_latents: int
     num_locals: int = 0  # local parameters for each datum; every real value gives a valid bound
-    shares_curvature: bool = False  # True if ``lam`` is the same for all latent functions, so that one covariance serves all
+    shares_curvature: bool = False  # True if ``lam`` is the same for all latent functions, so one covariance serves all
 
     def local(self, y: Targets, moments: Moments) -> Locals | None:
         """The local parameters at which the bound is best, given the moments of q(f); None if there are none.
 
         The moments must not come from the draws that score the bound: that would make it optimistic. They may be noisy
-        estimates, and the result is finite for all of them. The result carries no gradient: at the optimum the bound does not
-        change with its local parameters, to first order.
+        estimates, and the result is finite for all of them. The result carries no gradient: at the optimum the bound
+        does not change with its local parameters, to first order.
         """
         return None
 
@@ -105,13 +106,13 @@ class Likelihood(nn.Module):
     def tilted(self, y: Targets, mean: Latents, variance: Latents) -> Tilted:
         """The mean of p(y | f) over f ~ N(mean, variance), and its derivatives (:mod:`orbitgp.likelihoods.tilted`).
 
-        Optional, for a log-concave likelihood of one latent function. Where it is defined, exact inference is by expectation
-        propagation, not by the bound.
+        Optional, for a log-concave likelihood of one latent function. Where it is defined, exact inference is by
+        expectation propagation, not by the bound.
         """
         raise NotImplementedError(f"{type(self).__name__} must define tilted(y, mean, variance).")
 
     def log_prior(self) -> Float[Tensor, ""]:
-        """The log density of a prior on the parameters, which is learned by besides the evidence; there is none by default."""
+        """The log density of a prior on the parameters, added to the evidence in learning; none by default."""
         return torch.zeros((), dtype=torch.float64)
 
     def log_prob(self, y: Targets, f: Values) -> LogProbs:

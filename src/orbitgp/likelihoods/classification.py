@@ -3,12 +3,12 @@
 A subclass maps its latent functions to log probabilities (``log_probs``) and bounds them by a quadratic (``local``,
 ``quadratic``). Labels are 0 .. K-1. ``encode`` turns them into targets, by default one indicator row for each datum.
 
-Class probabilities are averages over a normal f, by fixed nodes: deterministic, and the same for every row.
-In one dimension the nodes are evenly spaced, with normal weights. This is the trapezoid rule, which converges exponentially for
-smooth integrands that decay on both sides. For a sigmoid under a wide normal it is better than Gauss-Hermite, whose outer nodes
-carry no weight: at standard deviation 10 the mean of a sigmoid is off by 2e-7 with 128 even nodes, and by 8e-4 with 100
-Gauss-Hermite nodes. In many dimensions the nodes are a scrambled Sobol' set with a fixed seed. With 1024 points, class
-probabilities are off by a few 1e-4. Plain Monte Carlo would be off by 5e-3.
+Class probabilities are averages over a normal f, by fixed nodes: deterministic, and the same for every row. In one
+dimension the nodes are evenly spaced, with normal weights. This is the trapezoid rule, which converges exponentially
+for smooth integrands that decay on both sides. For a sigmoid under a wide normal it is better than Gauss-Hermite, whose
+outer nodes carry no weight: at standard deviation 10 the mean of a sigmoid is off by 2e-7 with 128 even nodes, and by
+8e-4 with 100 Gauss-Hermite nodes. In many dimensions the nodes are a scrambled Sobol' set with a fixed seed. With 1024
+points, class probabilities are off by a few 1e-4. Plain Monte Carlo would be off by 5e-3.
 """
 
 from __future__ import annotations

@@ -2,15 +2,15 @@
 
     p(y | f) = C(y + r - 1, y) sigma(x)^y sigma(-x)^r,     x = f + log(unit / r)
 
-Its mean is mu = unit e^f, and its variance mu + mu^2 / r. As r = 1 / overdispersion grows, it becomes the Poisson distribution.
-The unit is the mean of all counts, so that f is of order one. Each factor has the bound of :mod:`orbitgp.likelihoods.logistic`,
-with k(c) and w(c) as there:
+Its mean is mu = unit e^f, and its variance mu + mu^2 / r. As r = 1 / overdispersion grows, it becomes the Poisson
+distribution. The unit is the mean of all counts, so that f is of order one. Each factor has the bound of
+:mod:`orbitgp.likelihoods.logistic`, with k(c) and w(c) as there:
 
     log p(y | f) >= log C(y + r - 1, y) + (y - r) x / 2 + (y + r) [k(c) - 1/2 w(c) x^2],      best c = sqrt(E x^2)
 
-The bound is loose where r is far above the counts. So exact inference is by expectation propagation. log p is concave in f, so
-N(f; m, v) p(y | f) has one mode, and falls off from it at least as fast as N(0, v). Nodes mode + s sinh(t), even in t, resolve
-its width s at the mode and reach its tails.
+The bound is loose where r is far above the counts. So exact inference is by expectation propagation. log p is concave
+in f, so N(f; m, v) p(y | f) has one mode, and falls off from it at least as fast as N(0, v). Nodes mode + s sinh(t),
+even in t, resolve its width s at the mode and reach its tails.
 """
 
 from __future__ import annotations
@@ -83,7 +83,8 @@ class NegativeBinomial(Likelihood):
                 rises = self._slope_and_curvature(y, mode)[0] > (mode - mean) / variance
                 low, high = torch.where(rises, mode, low), torch.where(rises, high, mode)
             width = (self._slope_and_curvature(y, mode)[1] + 1 / variance).rsqrt()
-            t = torch.asinh(_REACH * variance.sqrt() / width) * torch.linspace(-1, 1, _NODES, dtype=torch.float64).to(mean)
+            nodes = torch.linspace(-1, 1, _NODES, dtype=torch.float64).to(mean)
+            t = torch.asinh(_REACH * variance.sqrt() / width) * nodes
             f = mode + width * torch.sinh(t)
             step = width * torch.cosh(t) * (t[:, 1:2] - t[:, :1])
         parts = self.log_prob(y, f.mT[..., None]).mT + log_normal(f - mean, variance) + step.log()

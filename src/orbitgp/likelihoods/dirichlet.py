@@ -1,15 +1,15 @@
 """Classes by regression on transformed labels, with a known noise for each class (Milios et al. 2018).
 
-The concentration is chosen by leave-one-out prediction. With a small concentration a label is nearly proof of its class. That
-suits digits. Where labels are noisy it makes predictions sure and wrong. The evidence cannot choose the concentration, because
-the concentration changes the targets. But the likelihood is Gaussian, so an exact GP on some of the data predicts every label
-from the others in closed form:
+The concentration is chosen by leave-one-out prediction. With a small concentration a label is nearly proof of its
+class. That suits digits. Where labels are noisy it makes predictions sure and wrong. The evidence cannot choose the
+concentration, because the concentration changes the targets. But the likelihood is Gaussian, so an exact GP on some of
+the data predicts every label from the others in closed form:
 
     f_n without y_n ~ N(t_n - [A^-1 t]_n / [A^-1]_nn,  1 / [A^-1]_nn - s_n^2),    A = K + diag s^2
 
 For each concentration, the kernel is the one of nine with the best evidence. The chosen concentration is the one whose
-predictions have the best log probability. The choice depends on no orbit and on no random number. So models of the same data
-share their targets, and their evidence can be compared.
+predictions have the best log probability. The choice depends on no orbit and on no random number. So models of the same
+data share their targets, and their evidence can be compared.
 """
 
 from __future__ import annotations
@@ -40,17 +40,17 @@ Observations = tuple[ClassProbs, ClassProbs]  # targets and noise variances, or 
 
 
 class Dirichlet(Classification):
-    """t_k = f_k + e_k, e_k ~ N(0, s_k^2), with targets t and noise s^2 from the label; class probabilities are softmax(f).
+    """t_k = f_k + e_k, e_k ~ N(0, s_k^2), targets t and noise s^2 from the label; probabilities softmax(f).
 
     A Dirichlet prior has all its parameters at ``concentration``. One label turns it into a Dirichlet with parameters
-    a_k = concentration + [k = label], the distribution of normalised Gamma variables. A log-normal matches the mean and the
-    variance of each Gamma variable. So the log of each is observed with Gaussian noise:
+    a_k = concentration + [k = label], the distribution of normalised Gamma variables. A log-normal matches the mean and
+    the variance of each Gamma variable. So the log of each is observed with Gaussian noise:
 
         s_k^2 = log(1 + 1/a_k),    t_k = log a_k - s_k^2 / 2   (less their mean over classes, which softmax ignores)
 
-    The likelihood is Gaussian with known noise, so its quadratic is exact and has no local parameters. Its evidence is that of
-    the targets t. It compares orbits and kernels, but neither likelihoods nor concentrations. A smaller ``concentration``
-    believes a label more. If none is given, estimators choose it from the data (:meth:`prepare`).
+    The likelihood is Gaussian with known noise, so its quadratic is exact and has no local parameters. Its evidence is
+    that of the targets t. It compares orbits and kernels, but neither likelihoods nor concentrations. A smaller
+    ``concentration`` believes a label more. If none is given, estimators choose it from the data (:meth:`prepare`).
 
         >>> Dirichlet(3).encode(torch.tensor([0, 2])).shape
         torch.Size([2, 3])
@@ -65,12 +65,12 @@ class Dirichlet(Classification):
 
     @torch.no_grad()
     def prepare(self, x: Float[Tensor, "rows *features"], labels: Labels) -> None:
-        """Choose the concentration, unless it was given: the best one for leave-one-out predictions of up to 256 data."""
+        """Choose the concentration unless given: the best one for leave-one-out predictions of up to 256 data."""
         if self.is_given:
             return
         order = torch.randperm(len(x), generator=torch.Generator().manual_seed(0))[:_MAX_ROWS]
         x, labels = x.cpu()[order].flatten(1).double(), labels.cpu()[order]
-        data = sha256(f"{self.num_classes} {x.shape}".encode() + x.numpy().tobytes() + labels.numpy().tobytes()).digest()
+        data = sha256(f"{self.num_classes}{x.shape}".encode() + x.numpy().tobytes() + labels.numpy().tobytes()).digest()
         if data not in _chosen:  # plans, and models with other orbits, are of the same data
             _chosen[data] = self._best(x, labels)
         self.concentration, self.is_given = _chosen[data], True
@@ -110,7 +110,7 @@ class Dirichlet(Classification):
         """Whether the largest mean f_i surely has more than half of the probability.
 
         The others have sum_j E softmax_j <= sum_j E sigma(f_j - f_i), because softmax_j has more than two terms in its
-        denominator. f_j - f_i has the variance v_i + v_j at most, and its mean is negative, so that E sigma grows with it.
+        denominator. f_j - f_i has at most the variance v_i + v_j, and its mean is negative, so E sigma grows with it.
         """
         top = mean.argmax(-1, keepdim=True)
         against = logistic_mean(mean - mean.gather(-1, top), most + most.gather(-1, top)).scatter(-1, top, 0.0)
@@ -134,8 +134,8 @@ def _kernels(x: Float[Tensor, "rows dim"]) -> Iterator[Float[Tensor, "rows rows"
 
 
 def _renamed(x: Float[Tensor, "rows dim"], labels: Labels, num_classes: int) -> Labels:
-    """Labels in an order of the classes that the data have by themselves. The nodes that probabilities are computed with are
-    not the same for all classes, so that their names would decide between concentrations that do equally well."""
+    """Labels in an order of the classes that the data have by themselves. The nodes that probabilities are computed
+    with differ between classes, so names would decide between concentrations that do equally well."""
     size = torch.zeros(num_classes, dtype=x.dtype).index_add_(0, labels, (x - x.mean(0)).norm(dim=1))
     return size.argsort().argsort()[labels]
 

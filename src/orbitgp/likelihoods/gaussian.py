@@ -23,8 +23,8 @@ _MOST_CENTRES = 16
 class Gaussian(Noise):
     """y = f + e, e ~ N(0, noise): const = -1/2 (log 2 pi noise + y^2 / noise), eta = y / noise, lam = 1 / noise.
 
-    ``noise`` is one variance, shared by all outputs. It is learned on the log scale above ``min_noise``. Behind the outputs, y
-    may have two more columns, a weight w > 0 and a known variance v >= 0 of each row. Such a row has the noise noise / w + v.
+    ``noise`` is one variance, shared by all outputs. It is learned on the log scale above ``min_noise``. Behind the
+    outputs, y may have two more columns, a weight w > 0 and a known variance v >= 0. The noise then is noise / w + v.
 
         >>> Gaussian().predictive(torch.zeros(1, 1), torch.ones(1, 1)).std
         tensor([[1.0488]])
@@ -83,14 +83,15 @@ class Gaussian(Noise):
 
 
 class HeteroscedasticGaussian(Gaussian):
-    """Noise that is not the same everywhere: the log of its variance is a small Gaussian process h, with an RBF kernel k.
+    """Noise that differs between places: the log of its variance is a small Gaussian process h, with an RBF kernel k.
 
-        y = f(x) + e,    e ~ N(0, noise exp h(x) + min_noise),    h(x) = k(x, Z) L^-T w,    L L^T = k(Z, Z),    w ~ N(0, I)
+        y = f(x) + e,    e ~ N(0, noise exp h(x) + min_noise),  h(x) = k(x, Z) L^-T w,    L L^T = k(Z, Z),  w ~ N(0, I)
 
-    Z are some of the training inputs, and the lengthscale is the median distance between them. So h is smooth, and falls to
-    zero far from all data, where the noise is a typical one. The weights w are learned with all else, by the evidence and their
-    prior. Given them, inference is as exact as with one noise. Several outputs share it. An orbit acts on f alone: the noise is
-    that at the input itself. The last columns of y are :meth:`features`, behind the weight and the known variance of a row.
+    Z are some of the training inputs, and the lengthscale is the median distance between them. So h is smooth, and
+    falls to zero far from all data, where the noise is a typical one. The weights w are learned with all else, by the
+    evidence and their prior. Given them, inference is as exact as with one noise. Several outputs share it. An orbit
+    acts on f alone: the noise is that at the input itself. The last columns of y are :meth:`features`, behind the
+    weight and the known variance of a row.
     """
 
     centres: Tensor
@@ -112,7 +113,7 @@ class HeteroscedasticGaussian(Gaussian):
         """Place the centres among these inputs, unless they are given."""
         dim, given = x[0].numel(), self.centres.shape[1]
         if len(self.centres) and given != dim:
-            raise ValueError(f"the centres of HeteroscedasticGaussian have {given} features, but the inputs have {dim}.")
+            raise ValueError(f"centres of HeteroscedasticGaussian have {given} features, but the inputs have {dim}.")
         if not len(self.centres):
             some = torch.randperm(len(x), generator=torch.Generator().manual_seed(0))[:_MOST_CENTRES]
             self.centres = x.detach()[some].cpu().flatten(1).double()
@@ -151,9 +152,9 @@ class HeteroscedasticGaussian(Gaussian):
 class GaussianIndicators(Classification):
     """Classes as regression targets, as in the paper: y = f + e, e ~ N(0, noise I).
 
-    The target of class k is t_k = e_k - 1/K, centred as the prior of f is. This is fast and exact. But it is a density over R^K
-    that knows nothing of classes, so its evidence compares with that of no other likelihood. The probability of class k is
-    that of the target t_k given that y is one of the K targets: p(k) ~ N(t_k; mean, variance + noise).
+    The target of class k is t_k = e_k - 1/K, centred as the prior of f is. This is fast and exact. But it is a density
+    over R^K that knows nothing of classes, so its evidence compares with that of no other likelihood. The probability
+    of class k is that of the target t_k given that y is one of the K targets: p(k) ~ N(t_k; mean, variance + noise).
 
         >>> GaussianIndicators(3).encode(torch.tensor([0, 2]))
         tensor([[ 0.6667, -0.3333, -0.3333],
@@ -193,6 +194,6 @@ class GaussianIndicators(Classification):
         return self._posterior(mean, variance.clamp_min(0.0) + self.noise.to(mean.dtype)).exp()
 
     def _posterior(self, mean: Values, variance: Values) -> ClassLogProbs:
-        # log N(t_k; mean, variance) without the terms that all k share: t_k differs from other targets in coordinate k alone.
+        # log N(t_k; mean, variance) without the terms that all k share: t_k differs from others in coordinate k alone.
         off, on = -1 / self.num_classes, 1 - 1 / self.num_classes
         return torch.log_softmax(0.5 * ((off - mean).square() - (on - mean).square()) / variance, -1)

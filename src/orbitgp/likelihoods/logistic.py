@@ -7,8 +7,8 @@ The quadratic bound on the logistic function (Jaakkola and Jordan 2000) is Polya
     w(c) = tanh(c/2) / (2c)                 the mean of PG(1, c), which is the optimal q(w)
     k(c) = -log 2 cosh(c/2) + 1/2 c^2 w(c)
 
-The bound holds because log cosh(x/2) is concave in x^2. The best c for a distribution of x is sqrt(E x^2). Both functions are
-even in c.
+The bound holds because log cosh(x/2) is concave in x^2. The best c for a distribution of x is sqrt(E x^2). Both
+functions are even in c.
 """
 
 from __future__ import annotations
@@ -77,7 +77,7 @@ class Bernoulli(Classification):
     @torch.no_grad()
     def predict_proba(self, mean: Latents, variance: Latents) -> ClassProbs:
         signs = mean.new_tensor([-1.0, 1.0])
-        return torch.cat([self.tilted(sign.expand_as(mean), mean, variance.clamp_min(0.0)).log_z for sign in signs], -1).exp()
+        return torch.cat([self.tilted(y.expand_as(mean), mean, variance.clamp_min(0.0)).log_z for y in signs], -1).exp()
 
     def log_probs(self, f: Values) -> ClassLogProbs:
         return logsigmoid(torch.cat([-f, f], -1))

@@ -1,15 +1,15 @@
 """Regression: y = f + e with symmetric, super-Gaussian noise e, one latent function for each output.
 
-Noise with log density g(r) is super-Gaussian if g is convex as a function of r^2: its tails are heavier than a Gaussian's. Then
-a tangent in r^2 is a lower bound, quadratic in r = y - f:
+Noise with log density g(r) is super-Gaussian if g is convex as a function of r^2: its tails are heavier than a
+Gaussian's. Then a tangent in r^2 is a lower bound, quadratic in r = y - f:
 
     g(r) >= g(c) - 1/2 w(c) (r^2 - c^2),     w(c) = -g'(c) / c,     best c = sqrt(E r^2)
 
-So such noise is *two* functions, its log density and the precision w. The tails make it robust: w falls as c grows, so a datum
-far from its prediction weighs little.
+So such noise is *two* functions, its log density and the precision w. The tails make it robust: w falls as c grows, so
+a datum far from its prediction weighs little.
 
-For prediction, the noise is written as a mixture of Gaussians with many variances. Non-negative least squares finds the mixture
-from the density alone. Then y = f + e is a mixture of Gaussians too, with a known density and known quantiles.
+For prediction, the noise is written as a mixture of Gaussians with many variances. Non-negative least squares finds the
+mixture from the density alone. Then y = f + e is a mixture of Gaussians too, with a known density and known quantiles.
 """
 
 from __future__ import annotations
@@ -90,8 +90,8 @@ class Noise(Likelihood):
 class StudentT(Noise):
     """g(r) = log t_df(r / scale) - log scale, w(c) = (df + 1) / (df scale^2 + c^2).
 
-    ``scale`` and ``df`` are learned: ``scale`` above ``min_scale``, as targets that f passes through have infinite density
-    at scale 0, and ``df`` above 2, so that the noise has a variance.
+    ``scale`` and ``df`` are learned: ``scale`` above ``min_scale``, as targets that f passes through have infinite
+    density at scale 0, and ``df`` above 2, so that the noise has a variance.
 
         >>> predictive = StudentT().predictive(torch.zeros(1, 1), torch.ones(1, 1))
         >>> predictive.quantile(0.95) > predictive.quantile(0.5)
@@ -140,7 +140,7 @@ def _points(unit: float) -> Places:
 
 @lru_cache(maxsize=16)  # predictions ask for the same mixture again and again
 def _mixture(unit: float, density: tuple[float, ...]) -> tuple[Components, Components, float]:
-    """Weights and log variances of the mixture that has this log density at all points, and its largest relative error."""
+    """Weights and log variances of the mixture with this log density at all points, and its largest relative error."""
     r, g = _points(unit), torch.tensor(density, dtype=torch.float64)
     r, g = (t[g > g[0] - 32.0] for t in (r, g))
     log_tau = torch.arange(-14.0, 2 * math.log(float(r[-1]) / unit), 0.3, dtype=torch.float64) + 2 * math.log(unit)

@@ -1,7 +1,7 @@
 """The distribution of a new observation, one for each row: class probabilities, a density on the real line, or counts.
 
-All score an observation with ``log_prob``. Its negative mean over a test set is the NLL. A :class:`Categorical` also has
-``probs``. The others also have ``mean``, ``std``, ``cdf``, ``quantile`` and ``sample``.
+All score an observation with ``log_prob``. Its negative mean over a test set is the NLL. A :class:`Categorical` also
+has ``probs``. The others also have ``mean``, ``std``, ``cdf``, ``quantile`` and ``sample``.
 """
 
 from __future__ import annotations
@@ -32,8 +32,8 @@ class Categorical:
 class ScaleMixture:
     """sum_i w_i N(mean, variance + tau_i): a Gaussian f plus noise that is itself a scale mixture of Gaussians.
 
-    ``weights`` and ``noise`` are the w_i and tau_i of the noise, which rows may have of their own. ``noise_variance`` is its
-    variance, by default sum_i w_i tau_i.
+    ``weights`` and ``noise`` are the w_i and tau_i of the noise, which rows may have of their own. ``noise_variance``
+    is its variance, by default sum_i w_i tau_i.
     """
 
     def __init__(
@@ -81,7 +81,7 @@ class ScaleMixture:
 
 
 class CountMixture:
-    """A negative binomial count of mean e^f and variance e^f + e^2f / r, where f is N(mean, variance): a mixture over f."""
+    """A negative binomial count of mean e^f, variance e^f + e^2f / r, with f ~ N(mean, variance): a mixture over f."""
 
     def __init__(self, mean: Outputs, variance: Outputs, r: Float[Tensor, ""]) -> None:
         z = torch.linspace(-8.5, 8.5, 201, dtype=torch.float64).to(mean)

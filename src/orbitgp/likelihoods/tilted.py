@@ -2,11 +2,11 @@
 
     log Z(m) = log E p(y | f),   f ~ N(m, v)
 
-The density of f that is proportional to N(f; m, v) p(y | f) is called tilted. Its mean is m + v (log Z)' and its variance is
-v + v^2 (log Z)''.
+The density of f that is proportional to N(f; m, v) p(y | f) is called tilted. Its mean is m + v (log Z)' and its
+variance is v + v^2 (log Z)''.
 
-For a probit everything has a closed form: E Phi(y f / s) = Phi(z) with z = y m / sqrt(s^2 + v). A mixture of probits has one
-too. Every sigmoid whose slope is a scale mixture of normals is such a mixture, the logistic function among them.
+For a probit everything has a closed form: E Phi(y f / s) = Phi(z) with z = y m / sqrt(s^2 + v). A mixture of probits
+has one too. Every sigmoid whose slope is a scale mixture of normals is such a mixture, the logistic too.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ _LOGISTIC_NODES, _LOGISTIC_REACH = 40, (0.25, 7.0)
 
 
 class Tilted(NamedTuple):
-    """log Z for each datum, its slope in m, and its curvature -(log Z)'', which is positive for a log-concave likelihood."""
+    """log Z for each datum, its slope in m, and its curvature -(log Z)'', positive for a log-concave likelihood."""
 
     log_z: Column
     slope: Column
@@ -54,10 +54,10 @@ def logistic_mean(mean: Float[Tensor, "*shape"], variance: Float[Tensor, "*shape
 
 @lru_cache(maxsize=1)
 def logistic_as_probits() -> tuple[Parts, Parts]:
-    """Weights and scales with 1 / (1 + exp(-f)) = sum_i weights_i Phi(f / scales_i), off by less than 1e-9 of it for f > -100.
+    """Weights and scales with 1 / (1 + exp(-f)) = sum_i weights_i Phi(f / scales_i), within 1e-9 of it for f > -100.
 
-    A logistic variable is normal with standard deviation 2 k, where k has Kolmogorov's distribution (Andrews and Mallows 1974),
-    whose density is sum_j (-1)^(j+1) 8 j^2 k exp(-2 j^2 k^2). The nodes k = log(1 + e^t) are even in t.
+    A logistic variable is normal with standard deviation 2 k, where k has Kolmogorov's distribution (Andrews and
+    Mallows 1974), whose density is sum_j (-1)^(j+1) 8 j^2 k exp(-2 j^2 k^2). The nodes k = log(1 + e^t) are even in t.
     """
     first, last = (math.log(math.expm1(k)) for k in _LOGISTIC_REACH)
     t = torch.linspace(first, last, _LOGISTIC_NODES, dtype=torch.float64)

@@ -1,7 +1,7 @@
 """Orbits: what may happen to an input without changing the answer.
 
-An orbit is the paper's augmentation density p(x_a | x), written as a deterministic map of base draws:
-``x_a = transform(x, u)`` with u uniform in the unit cube. The map is differentiable in the orbit's own parameters, so the
+An orbit is the paper's augmentation density p(x_a | x), written as a deterministic map of base draws: ``x_a =
+transform(x, u)`` with u uniform in the unit cube. The map is differentiable in the orbit's own parameters, so the
 gradient of the marginal likelihood flows through the samples into them. That is the one hook::
 
     class Jitter(Orbit):
@@ -14,8 +14,8 @@ gradient of the marginal likelihood flows through the samples into them. That is
         def transform(self, x, u):  # (N, D), (N, S, 1) -> (N, S, D)
             return x[:, None] + self.width * (2 * u - 1)
 
-``a * b`` lets a act first, then b. Parts that can merge do so (:meth:`Orbit.merge`); the others act one after the other on the
-samples. A finite part inside an infinite composition is enumerated inside every group, so that it adds no noise.
+``a * b`` lets a act first, then b. Parts that can merge do so (:meth:`Orbit.merge`); the others act one after the other
+on the samples. A finite part inside an infinite composition is enumerated inside every group, so that it adds no noise.
 """
 
 from __future__ import annotations
@@ -29,10 +29,11 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 
+from orbitgp.orbits import sampling
 from orbitgp.orbits.description import Description, Quantity, listed
 from orbitgp.orbits.pickling import Portable
 from orbitgp.orbits.ranges import Range
-from orbitgp.orbits.sampling import BatchPositions, Draws, Elements, Inputs, Pairing, Policy, Samples, Transformed, base_draws
+from orbitgp.orbits.sampling import BatchPositions, Draws, Elements, Inputs, Pairing, Samples, Transformed, base_draws
 
 
 class Orbit(Portable):
@@ -43,7 +44,7 @@ class Orbit(Portable):
     """
 
     num_draws: int = 0  # or one for each range
-    reach: ClassVar[tuple[str, ...]] = ()  # names of the parameters that set how far the orbit goes; at zero it does nothing
+    reach: ClassVar[tuple[str, ...]] = ()  # parameters that set how far the orbit goes; at zero it does nothing
     bounded: ClassVar[tuple[str, ...]] = ()  # names of parameters from 0 to 1, reflected at both ends, such as weights
     in_units_of_inputs: ClassVar[bool] = False  # whether parameters are, as the scale of a noise is
 
@@ -59,7 +60,7 @@ class Orbit(Portable):
         """Raise ValueError, in one sentence, if inputs of this shape cannot be transformed."""
 
     def describe(self) -> Description:
-        """The learned ranges in physical units; without any, the raw parameters by name, and reaches without their sign."""
+        """The learned ranges in physical units; without any, the raw parameters by name, and reaches without sign."""
         found = {name: interval.quantity() for name, interval in self.named_ranges().items()}
         raw = {name: p.abs() if name in self.reach else p for name, p in self.named_parameters()}
         single = {name: p.item() if p.numel() == 1 else (p.min().item(), p.max().item()) for name, p in raw.items()}
@@ -88,11 +89,11 @@ class Orbit(Portable):
         return self.describe()._repr_html_()
 
     def reaches(self) -> list[nn.Parameter]:
-        """The learned parameters that set how far this orbit and its parts go. Training tries several multiples of them."""
+        """Learned parameters that set how far this orbit and its parts go. Training tries several multiples of them."""
         return [getattr(part, name) for part, name in self._reaches()]
 
     def widest_reaches(self) -> list[float]:
-        """For each reach, where the orbit contains everything, as rotations by any angle do; infinity where it never does."""
+        """For each reach, where the orbit contains everything, as all rotations do; infinity where it never does."""
         return [getattr(part, "widest", inf) for part, _ in self._reaches()]
 
     def _reaches(self) -> list[tuple[nn.Module, str]]:
@@ -100,7 +101,7 @@ class Orbit(Portable):
         return [(part, name) for part, name in named if getattr(part, name).requires_grad]
 
     def simpler(self) -> list[list[nn.Parameter]]:
-        """The simpler orbits that this one contains, each by the reaches it keeps: with the others at zero, this is that one.
+        """Simpler orbits that this one contains, by the reaches each keeps: with the others at zero, this is that.
 
         Training starts from each of them, too, so that a richer family does not fall behind a simpler one.
         """
@@ -111,11 +112,11 @@ class Orbit(Portable):
         x: Inputs,
         num_samples: int | None,
         num_groups: int = 2,
-        sampler: Policy = "qmc",
+        sampler: sampling.Policy = "qmc",
         generator: torch.Generator | None = None,
         among: BatchPositions | None = None,
     ) -> Samples:
-        """Samples for training: ``num_groups`` independent groups, fresh for every row (``among``: of a larger batch)."""
+        """Training samples: ``num_groups`` independent groups, fresh for every row (``among``: of a larger batch)."""
         pairing = Pairing.groups(num_groups)
         if num_samples is None or num_samples < num_groups or num_samples % num_groups:
             raise ValueError(f"num_samples must be a positive multiple of num_groups={num_groups}, got {num_samples}.")
@@ -126,7 +127,7 @@ class Orbit(Portable):
         return Samples(xa.unflatten(1, (num_groups, -1)), pairing)
 
     def shared_samples(self, x: Inputs, num_samples: int | None, *seeds: int) -> Samples:
-        """Samples for prediction: the same draws for every row, taken as a finite orbit; ``num_samples`` for each seed (0)."""
+        """Prediction samples: the same draws for every row, taken as a finite orbit; ``num_samples`` per seed (0)."""
         if num_samples is None or num_samples < 1:
             raise ValueError(f"an infinite orbit needs a positive number of samples at prediction, got {num_samples}.")
         shape, generators = (1, 1, num_samples, self.draws_for(x.shape[1:])), _generators(seeds)
@@ -145,7 +146,7 @@ class Orbit(Portable):
         """``a * b``: a acts first, then b."""
         if not isinstance(other, Orbit):
             return NotImplemented
-        whole = [part for orbit in (self, other) for part in (orbit.parts if isinstance(orbit, Composition) else [orbit])]
+        whole = [part for one in (self, other) for part in (one.parts if isinstance(one, Composition) else [one])]
         parts: list[Orbit] = []
         for part in (part for part in whole if not isinstance(part, Identity)):
             merged = parts[-1].merge(part) if parts else None
@@ -158,7 +159,7 @@ def _generators(seeds: Sequence[int]) -> list[torch.Generator]:
 
 
 class FiniteOrbit(Orbit):
-    """A set of P transformations, all equally likely unless they have weights. Subclasses set ``size``, write ``elements``."""
+    """A set of P transformations, equally likely unless weighted. Subclasses set ``size``, write ``elements``."""
 
     size: int
     names: Sequence[str] = ()  # of what it acts on, for people
@@ -185,7 +186,7 @@ class FiniteOrbit(Orbit):
         x: Inputs,
         num_samples: int | None,
         num_groups: int = 2,
-        sampler: Policy = "qmc",
+        sampler: sampling.Policy = "qmc",
         generator: torch.Generator | None = None,
         among: BatchPositions | None = None,
     ) -> Samples:
@@ -272,7 +273,7 @@ class Composition(Parts):
     def __init__(self, parts: Sequence[Orbit]) -> None:
         super().__init__(parts)
         if any(isinstance(part, FiniteOrbit) and part.weights() is not None for part in self.parts):
-            raise ValueError("elements with weights can be composed with finite orbits alone: leave out Weighted, or the rest.")
+            raise ValueError("weights can be composed with finite orbits alone: leave out Weighted, or the rest.")
 
     def transform(self, x: Inputs, u: Draws) -> Transformed:
         features = x.shape[1:]

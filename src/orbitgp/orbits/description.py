@@ -1,7 +1,7 @@
 """What an orbit has learned, in physical units: for people to read and programs to look up.
 
-The table, the sentence, the figure, the page and the progress line all take the text of a quantity from ``str(quantity)``, and
-the part of a scale that it covers from ``quantity.span``.
+The table, the sentence, the figure, the page and the progress line all take the text of a quantity from
+``str(quantity)``, and the part of a scale that it covers from ``quantity.span``.
 """
 
 from __future__ import annotations
@@ -46,9 +46,9 @@ def listed(phrases: Sequence[str]) -> str:
 class Quantity:
     """One learned quantity in physical units: a number, or a (low, high) range.
 
-    A number of degrees is half the width of a range around zero. Any other number is a size. ``plausible`` is the narrowest and
-    the widest that the data support about as well, where that is known. ``extent`` is that of an input: lengths beyond it are
-    alike.
+    A number of degrees is half the width of a range around zero. Any other number is a size. ``plausible`` is the
+    narrowest and the widest that the data support about as well, where that is known. ``extent`` is that of an input:
+    lengths beyond it are alike.
 
         >>> Quantity(3.0, "px").span
         (0.0, 3.0)
@@ -73,13 +73,13 @@ class Quantity:
 
     @property
     def span(self) -> tuple[float, float]:
-        """What it covers of a scale: a range as it is, degrees as ±, another number from where nothing happens to itself."""
+        """Its part of a scale: a range as it is, degrees as ±, another number from where nothing happens to itself."""
         if isinstance(self.value, tuple):
             return self.value
         return -self.value if self.unit == "°" else self.neutral, self.value
 
     def ends(self, unit: str | None = None) -> list[str]:
-        """Both ends of a range in words, with as many decimals as the larger one needs, and with a plus if one is negative."""
+        """Both ends of a range in words, with the decimals of the larger one, and a plus if one is negative."""
         assert isinstance(self.value, tuple)
         decimals = _decimals(max(self.value, key=abs), figures=3 if self.unit == "×" else 2)
         texts = (number(end, min(self.value) < 0, decimals) for end in self.value)
@@ -93,7 +93,7 @@ class Quantity:
 
     @property
     def is_symmetric(self) -> bool:
-        """Whether it lies around zero, as far as its digits tell: a range, or the half-width that a number of degrees is."""
+        """Whether it lies around zero, by its digits: a range, or the half-width that a number of degrees is."""
         if not isinstance(self.value, tuple):
             return self.unit == "°"
         low, high = (text.lstrip("−+") for text in self.ends(""))
@@ -144,8 +144,8 @@ class Change(NamedTuple):
 
 
 def changes(before: Description, after: Description) -> list[Change]:
-    """The quantities that both have, apart from counts. Those that differ in their axis only, as in shift_x and shift_y, share
-    a scale. A scale includes the value at which nothing happens."""
+    """The quantities that both have, apart from counts. Those that differ in their axis only, as in shift_x and
+    shift_y, share a scale. A scale includes the value at which nothing happens."""
     names = [name for name in after if name in before and not name.endswith("elements")]
     ends: dict[str, list[float]] = {}
     for name in names:
@@ -160,7 +160,7 @@ def _without_axis(name: str) -> str:
 
 
 class Description(dict[str, Value]):
-    """What an orbit has learned, by name, in physical units. A dictionary of plain numbers that prints as a small table.
+    """What an orbit has learned, by name, in physical units. A dictionary of plain numbers that prints as a table.
 
     ``owners`` are the titles of the parts that the quantities belong to, where an orbit has several parts.
 
@@ -210,7 +210,7 @@ class Description(dict[str, Value]):
 
     @classmethod
     def join(cls, parts: Sequence[Description]) -> Description:
-        """Several descriptions as one; a name that occurs more than once carries its title, and then a number, in front."""
+        """Several descriptions as one; a repeated name carries its title, and then a number, in front."""
         counts, titles = Counter(name for part in parts for name in part), Counter(part.title for part in parts)
         seen: Counter[str] = Counter()
         joined: dict[str, Quantity] = {}

@@ -1,8 +1,8 @@
 """Finite orbits: exchanged coordinates and channels, changed signs, mirror images, quarter turns, signals backwards.
 
-Most are groups. Exact inference and :class:`~orbitgp.InvariantKernel` then need a single sum over the elements instead of a
-double one, wherever the kernel allows that (:mod:`orbitgp.kernels.orbit_average`). From a group that is too large to be
-enumerated, elements are drawn uniformly (:class:`Shuffle`).
+Most are groups. Exact inference and :class:`~orbitgp.InvariantKernel` then need a single sum over the elements instead
+of a double one, wherever the kernel allows that (:mod:`orbitgp.kernels.orbit_average`). From a group that is too large
+to be enumerated, elements are drawn uniformly (:class:`Shuffle`).
 """
 
 from __future__ import annotations
@@ -22,6 +22,7 @@ from orbitgp.orbits.images.warps import ImageOrbit
 from orbitgp.orbits.sampling import Draws, Elements, Inputs, Transformed
 from orbitgp.orbits.signals.warps import SignalOrbit
 
+Permutations = Iterable[Sequence[int]]
 _MAX_GROUP = 100_000  # elements: an orbit of more cannot be averaged over in any time
 _MAX_ENUMERATED = 5_040  # orders of seven things; those of more are drawn
 
@@ -42,7 +43,7 @@ class Permutation(FiniteOrbit):
     index: Tensor
 
     def __init__(
-        self, permutations: Iterable[Sequence[int]], close: bool = False, any_length: bool = False, names: Sequence[str] = ()
+        self, permutations: Permutations, close: bool = False, any_length: bool = False, names: Sequence[str] = ()
     ) -> None:
         super().__init__()
         self.any_length, self.names = any_length, tuple(names)
@@ -66,7 +67,7 @@ class Permutation(FiniteOrbit):
 
     @classmethod
     def all(cls, *coordinates: int, names: Sequence[str] = ()) -> Orbit:
-        """These coordinates in every order, or the first n if n is a single number. More than seven are drawn (``Shuffle``)."""
+        """These coordinates in every order, or for a number n the first n. More than seven are drawn (``Shuffle``)."""
         return cls._exchanging([[i] for i in _several("Permutation.all", coordinates)], names)
 
     @classmethod
@@ -84,7 +85,7 @@ class Permutation(FiniteOrbit):
 
     @classmethod
     def blocks(cls, items: int, size: int) -> Orbit:
-        """Things of ``size`` coordinates each, one after the other, in every order: points (x, y) are blocks of size two."""
+        """Blocks of ``size`` coordinates, one after the other, in every order: points (x, y) have size two."""
         if items < 2 or size < 1:
             raise ValueError(f"blocks needs at least 2 items of at least 1 coordinate, got {items} of {size}.")
         return cls._exchanging([list(range(i * size, (i + 1) * size)) for i in range(items)])
@@ -133,7 +134,8 @@ def _several(name: str, coordinates: Sequence[int]) -> list[int]:
     """Coordinates as given, or the first n."""
     places = list(range(coordinates[0])) if len(coordinates) == 1 else [int(i) for i in coordinates]
     if len(places) < 2 or len(set(places)) < len(places) or min(places) < 0:
-        raise ValueError(f"{name} needs a number from 2 on, or different coordinates, counted from 0, got {list(coordinates)}.")
+        needed = f"{name} needs a number from 2 on, or different coordinates, counted from 0"
+        raise ValueError(f"{needed}, got {list(coordinates)}.")
     return places
 
 
@@ -152,15 +154,15 @@ def _closure(generators: list[tuple[int, ...]]) -> list[tuple[int, ...]]:
         frontier = sorted(products - group)
         group |= products
         if len(group) > _MAX_GROUP:
-            raise ValueError(f"these permutations generate a group of more than {_MAX_GROUP:,} elements: give fewer of them.")
+            raise ValueError(f"these permutations generate a group of more than {_MAX_GROUP:,} elements: give fewer.")
     return sorted(group)
 
 
 class Shuffle(Orbit):
     """Items in a random order, each of the n! as likely as any other: the order of n uniform base draws.
 
-    Nothing is enumerated, so n may be large. Draws are unbiased, and predictions are insensitive to the order as far as the
-    number of draws allows. ``Permutation.all`` and ``Permutation.blocks`` give this orbit for more than seven items.
+    Nothing is enumerated, so n may be large. Draws are unbiased, and predictions are insensitive to the order as far as
+    draws allow. ``Permutation.all`` and ``Permutation.blocks`` give this orbit for more than seven items.
 
         >>> Shuffle([[0], [1], [2]]).sample(torch.tensor([[1.0, 2.0, 3.0]]), num_samples=8).points.shape
         torch.Size([1, 2, 4, 3])

@@ -15,7 +15,7 @@ from orbitgp.orbits.sampling import Elements, Inputs
 
 
 class FiniteProduct(FiniteOrbit, Parts):
-    """Every element of the first part, followed by every element of the second, and so on. Probabilities are products, too."""
+    """Each element of the first part, followed by each of the second, and so on. Probabilities are products, too."""
 
     parts: Sequence[FiniteOrbit]
 
@@ -34,7 +34,7 @@ class FiniteProduct(FiniteOrbit, Parts):
         known = [weights for weights in found if weights is not None]
         if not known:
             return None
-        each = [known[0].new_full((p.size,), 1 / p.size) if w is None else w for p, w in zip(self.parts, found, strict=True)]
+        each = [known[0].new_ones(p.size) / p.size if w is None else w for p, w in zip(self.parts, found, strict=True)]
         return reduce(lambda before, after: before.outer(after).flatten(), each)  # the last part varies fastest
 
     def describe(self) -> Description:

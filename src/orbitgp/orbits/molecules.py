@@ -1,13 +1,13 @@
 """Molecules as sums over their atoms: the orbit of a molecule is what is seen from each of its atoms.
 
-A molecule is an array (atoms, 4): the charge of each nucleus and its place in space. Rows of charge zero are no atoms, so that
-all molecules have equally many rows. With the molecule x_a as atom a sees it,
+A molecule is an array (atoms, 4): the charge of each nucleus and its place in space. Rows of charge zero are no atoms,
+so that all molecules have equally many rows. With the molecule x_a as atom a sees it,
 
     f(x) = 1/A sum_a g(x_a),        k_f(x, x') = 1/A^2 sum_a sum_b k_g(x_a, x'_b).
 
-That is a property to which every atom contributes by what is around it, as an energy is. A is the number of rows, the same for
-all molecules: f is a sum in fixed units, and grows with a molecule. The order of the atoms does not matter. With a feature map
-such as :class:`orbitgp.kernels.Surroundings`, neither do rotations, reflections and translations.
+That is a property to which every atom contributes by what is around it, as an energy is. A is the number of rows, the
+same for all molecules: f is a sum in fixed units, and grows with a molecule. The order of the atoms does not matter.
+With a feature map such as :class:`orbitgp.kernels.Surroundings`, neither do rotations, reflections and translations.
 """
 
 from __future__ import annotations

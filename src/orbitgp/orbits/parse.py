@@ -1,8 +1,8 @@
 """Orbits in words: ``rotation``, ``rotation(30)``, ``affine*deformation``, ``translation(shift_y=None)``.
 
-A text is a product of names, each with the arguments of its class in parentheses, if any: positional or by keyword; numbers,
-pairs, words in quotes, True, False, None or lists of names. ``a*b`` is what ``a * b`` is in Python: a acts first, then b. It
-is parsed, never evaluated: nothing but the names below can be called.
+A text is a product of names, each with the arguments of its class in parentheses, if any: positional or by keyword;
+numbers, pairs, words in quotes, True, False, None or lists of names. ``a*b`` is what ``a * b`` is in Python: a acts
+first, then b. It is parsed, never evaluated: nothing but the names below can be called.
 """
 
 from __future__ import annotations
@@ -23,10 +23,10 @@ from orbitgp.orbits import Orbit
 MAX_LENGTH = 500  # characters of a text: longer ones are slips, and deep ones could exhaust the parser
 
 _CLASSES = (
-    *(orbits.Rotation, orbits.Affine, orbits.Translation, orbits.Scale, orbits.Shear, orbits.Thickness, orbits.Brightness),
-    *(orbits.Contrast, orbits.Flip, orbits.Rotate90, orbits.TimeShift, orbits.TimeScale, orbits.TimeWarp, orbits.Gain),
-    *(orbits.Offset, orbits.Baseline, orbits.Smoothing, orbits.Reversal, orbits.Saturation, orbits.Hue),
-    *(orbits.Gamma, orbits.Blur, orbits.Stain, orbits.Cutout),
+    *(orbits.Rotation, orbits.Affine, orbits.Translation, orbits.Scale, orbits.Shear, orbits.Thickness),
+    *(orbits.Brightness, orbits.Contrast, orbits.Flip, orbits.Rotate90, orbits.TimeShift, orbits.TimeScale),
+    *(orbits.TimeWarp, orbits.Gain, orbits.Offset, orbits.Baseline, orbits.Smoothing, orbits.Reversal),
+    *(orbits.Saturation, orbits.Hue, orbits.Gamma, orbits.Blur, orbits.Stain, orbits.Cutout),
 )
 NAMES: dict[str, Callable[..., Orbit]] = {
     "none": orbits.Identity,
@@ -80,15 +80,13 @@ class Factor(NamedTuple):
 
 
 def parse(text: str, columns: Sequence[str] | None = None) -> list[Factor]:
-    """The factors of a product, in the order in which they act; with ``columns``, their numbers in place of their names."""
+    """The factors of a product, in the order in which they act; with ``columns``, numbers in place of names."""
     if len(text) > MAX_LENGTH:
         raise ValueError(f"an orbit is written in at most {MAX_LENGTH} characters, got {len(text)}.")
     try:
         tree = ast.parse(text.strip(), mode="eval")
     except (SyntaxError, ValueError, MemoryError, RecursionError):
-        advice = (
-            "write a name, arguments in parentheses if any, and * between factors, as in rotation(30) or affine*deformation."
-        )
+        advice = "write a name, arguments in parentheses, and * between factors: rotation(30), affine*deformation."
         raise ValueError(f"cannot read the orbit {text!r}: {advice}") from None
     factors = _factors(tree.body, text)
     return factors if columns is None else [_with_columns(factor, columns) for factor in factors]
@@ -103,7 +101,7 @@ def _factors(node: ast.expr, text: str) -> list[Factor]:
         name = _known(node.func.id)
         try:
             args = tuple(_argument(name, a, text) for a in node.args)
-            return [Factor(name, args, {str(keyword.arg): ast.literal_eval(keyword.value) for keyword in node.keywords})]
+            return [Factor(name, args, {str(k.arg): ast.literal_eval(k.value) for k in node.keywords})]
         except (ValueError, TypeError, SyntaxError):
             raise ValueError(
                 f"the arguments of {name} in {text!r} must be numbers, pairs, words in quotes, True, False or None."
@@ -131,13 +129,15 @@ def _known(name: str) -> str:
 
 def _with_columns(factor: Factor, columns: Sequence[str]) -> Factor:
     if factor.name == "weighted":
-        return factor._replace(args=tuple(_with_columns(a, columns) if isinstance(a, Factor) else a for a in factor.args))
+        args = (_with_columns(a, columns) if isinstance(a, Factor) else a for a in factor.args)
+        return factor._replace(args=tuple(args))
     texts = [argument for argument in factor.args if isinstance(argument, str)]
     if not texts or factor.name not in _OF_COLUMNS:
         return factor
     for text in texts:
         if text not in columns:
-            there = f"they are {', '.join(columns)}" if columns else "the inputs have no named columns, so count them from 0"
+            unnamed = "the inputs have no named columns, so count them from 0"
+            there = f"they are {', '.join(columns)}" if columns else unnamed
             raise ValueError(f"{factor} is not possible: there is no column {text!r}; {there}.")
     args = tuple(columns.index(a) if isinstance(a, str) else a for a in factor.args)
     moved = args[:2] if factor.name == "swap" else args

@@ -1,8 +1,9 @@
 """Modules whose pickles hold values and nothing else.
 
-PyTorch pickles a tensor together with the address of its memory, so two equal modules have different bytes. But scikit-learn
-and joblib compare bytes: they check that ``fit`` left its arguments alone, and whether a cached step of a pipeline can be used
-again. Here tensors are pickled as NumPy arrays. Equal modules then have equal bytes, and a pickle from a GPU opens on a CPU.
+PyTorch pickles a tensor together with the address of its memory, so two equal modules have different bytes. But
+scikit-learn and joblib compare bytes: they check that ``fit`` left its arguments alone, and whether a cached step of a
+pipeline can be used again. Here tensors are pickled as NumPy arrays. Equal modules then have equal bytes, and a pickle
+from a GPU opens on a CPU.
 """
 
 from __future__ import annotations

@@ -1,15 +1,15 @@
 """A learned interval, in which a quantity is drawn uniformly. It contains zero, where nothing happens.
 
 If all inputs were transformed alike, g would learn from the transformed inputs instead. That is preprocessing, not an
-invariance. So a learned range has no free centre. With the half-width h and t = tanh(skew), it lies between h (t - 1) and
-h (t + 1), on both sides of zero:
+invariance. So a learned range has no free centre. With the half-width h and t = tanh(skew), it lies between h (t - 1)
+and h (t + 1), on both sides of zero:
 
     phi = h (t + 2 u - 1),    -1 < t < 1.
 
-A range is symmetric, without a skew, unless it is given as a pair that is not symmetric. Both parameters are unconstrained.
-A negative h mirrors the range: where the data ask for the other side, h passes through zero, smoothly. With |h| t for h t, a
-range that leans to the wrong side would shrink to width zero and stay there. A learned range must not start at width zero: a
-symmetric one has an expected gradient of zero there.
+A range is symmetric, without a skew, unless it is given as a pair that is not symmetric. Both parameters are
+unconstrained. A negative h mirrors the range: where the data ask for the other side, h passes through zero, smoothly.
+With |h| t for h t, a range that leans to the wrong side would shrink to width zero and stay there. A learned range must
+not start at width zero: a symmetric one has an expected gradient of zero there.
 
 An angle has a widest range, the whole turn. A wider one would cover some angles twice, so h is reflected there.
 
@@ -34,15 +34,15 @@ Number = float | int
 Ends = tuple[Number, Number]
 Given = Number | Ends  # what people write for a range: a half-width, a factor or a length, or a (low, high) pair
 
-_ROUNDING = 1e-6  # a pair this close to symmetric, or to ending at zero, counts as such: tanh in float32 has no more digits
+_ROUNDING = 1e-6  # a pair this close to symmetric, or to ending at zero, counts as such: tanh in float32 ends there
 _ONE_SIDED = 20.0  # the skew of a range that ends at zero: its tanh is one in float64
 
 
 class Unit(NamedTuple):
-    """A kind of quantity: the sign that it is shown with, and the size of one unit of its parameter. Factors have logarithms.
+    """A kind of quantity: its sign, and the size of one unit of its parameter. Factors have logarithms.
 
-    ``widest`` is the half-width, as a parameter, of a range that contains everything. A range ``from_zero`` is given and
-    described by its larger end alone.
+    ``widest`` is the half-width, as a parameter, of a range that contains everything. A range ``from_zero`` is given
+    and described by its larger end alone.
     """
 
     sign: str = ""
@@ -58,7 +58,7 @@ class Unit(NamedTuple):
             low, high = value
         good, expected = True, "a positive half-width or a (low, high) pair of finite numbers with low <= high"
         if self.sign == "×":
-            good, expected = low > 0, "a factor above 1 (1.2 stands for 1/1.2 to 1.2) or a (low, high) pair with low <= high"
+            good, expected = low > 0, "a factor above 1 (1.2 for 1/1.2 to 1.2) or a (low, high) pair with low <= high"
         elif self.from_zero:
             good, expected = low == 0 < high, "a positive length or a (0, length) pair"
         if not (good and -inf < low <= high < inf):
@@ -96,8 +96,8 @@ def reflected(reach: Float[Tensor, "*shape"], widest: float) -> Float[Tensor, "*
 class Range(nn.Module):
     """Uniform between two ends, in a unit where values are about 0.1 to 1: then one learning rate suits all parameters.
 
-    Zero stands for no change: factors are logarithms. A learned range contains zero. If it ends there, it stays one-sided and
-    its width is learned. ``centre`` is zero, or the centre of a range that is not learned.
+    Zero stands for no change: factors are logarithms. A learned range contains zero. If it ends there, it stays
+    one-sided and its width is learned. ``centre`` is zero, or the centre of a range that is not learned.
     """
 
     reach = ("half_width",)
@@ -108,7 +108,7 @@ class Range(nn.Module):
         super().__init__()
         low, high = (unit.to_parameter(end) for end in unit.ends(value, name))
         if learn and low == high:
-            raise ValueError(f"{name} starts with width zero, where its gradient vanishes: give it some width or freeze it.")
+            raise ValueError(f"{name} starts with width zero, where its gradient vanishes: widen it or freeze it.")
         self.unit, self.widest = unit, unit.widest
         centre, half_width = (low + high) / 2, (high - low) / 2
         self.half_width = nn.Parameter(torch.tensor(min(half_width, self.widest)), requires_grad=learn)
@@ -117,8 +117,8 @@ class Range(nn.Module):
         t = centre / half_width if learn else 0.0
         if abs(t) > 1 + _ROUNDING:
             raise ValueError(
-                f"{name} is a learned range and must contain the value that changes nothing (0, or the factor 1): widen it, "
-                "fix it with learn=False or frozen=..., or transform the data beforehand."
+                f"{name} is a learned range and must contain the value that changes nothing (0, or the factor 1): "
+                "widen it, fix it with learn=False or frozen=..., or transform the data beforehand."
             )
         if abs(t) >= 1 - _ROUNDING:
             self.skew = nn.Parameter(torch.tensor(copysign(_ONE_SIDED, t)), requires_grad=False)

@@ -1,13 +1,13 @@
 """Base draws: where the randomness of an orbit comes from.
 
-An orbit is a deterministic map of base draws u in (0, 1)^d. How those draws are made is a policy, the ``sampler``, which is
-independent of the orbit:
+An orbit is a deterministic map of base draws u in (0, 1)^d. How those draws are made is a policy, the ``sampler``,
+which is independent of the orbit:
 
 - ``iid``: every draw on its own, as in the paper.
-- ``qmc``: within a group, one low-discrepancy point set (Hammersley-Sobol), moved by a random digital shift: the binary digits
-  of every coordinate are flipped by a random number of each datum and each group. So groups are independent, every draw is
-  uniform, and group means are unbiased. Their variance is far below that of ``iid`` for smooth orbits of few dimensions, and no
-  larger for rough orbits of many. A power of two is the best number of points.
+- ``qmc``: within a group, one low-discrepancy point set (Hammersley-Sobol), moved by a random digital shift: the binary
+  digits of every coordinate are flipped by a random number of each datum and each group. So groups are independent,
+  every draw is uniform, and group means are unbiased. Their variance is far below that of ``iid`` for smooth orbits of
+  few dimensions, and no larger for rough orbits of many. A power of two is the best number of points.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from torch import Tensor
 
 from orbitgp.machine import constant
 
-# What an orbit maps, from which draws, and to what: x, u and x_a of ``Orbit.transform``, and all elements of a finite orbit.
+# What an orbit maps, from which draws, to what: x, u, x_a of ``Orbit.transform``, and all elements of a finite orbit.
 Inputs = Float[Tensor, "rows *features"]
 Draws = Float[Tensor, "rows samples dim"]
 Transformed = Float[Tensor, "rows allsamples *features"]
@@ -73,8 +73,8 @@ def base_draws(
 def _net(points: int, dim: int, digits: int) -> Float[Tensor, "points dim"]:
     """Hammersley-Sobol points: i/n in the first coordinate (evenly spaced for any n), Sobol' in the others.
 
-    They are whole numbers of ``digits`` binary digits. Skipping no points keeps the net structure; the digital shift moves the
-    origin away from zero.
+    They are whole numbers of ``digits`` binary digits. Skipping no points keeps the net structure; the digital shift
+    moves the origin away from zero.
     """
     u = (torch.arange(points, dtype=torch.float64)[:, None] / points)[:, :dim]
     sobol = [torch.quasirandom.SobolEngine(dim - 1).draw(points, dtype=torch.float64)] if dim > 1 else []
@@ -83,7 +83,7 @@ def _net(points: int, dim: int, digits: int) -> Float[Tensor, "points dim"]:
 
 @dataclass(frozen=True)
 class Pairing:
-    """How blocks of samples make an unbiased estimate of a double expectation, from block averages r(b, b') of a pair function:
+    """How sample blocks make an unbiased estimate of a double expectation, from block averages r(b, b') of a function:
 
     ``off * sum_{b != b'} r(b, b') + diag * sum_b r(b, b)``.
     """
@@ -102,14 +102,14 @@ class Pairing:
         """Independent groups (every sample its own group: the paper's estimator): pairs of different groups only."""
         if groups < 2:
             raise ValueError(
-                f"an infinite orbit needs at least 2 independent groups of samples for an unbiased estimate, got {groups}: "
-                "set num_groups and num_samples to 2 or more."
+                f"an infinite orbit needs at least 2 independent groups of samples for an unbiased estimate, got "
+                f"{groups}: set num_groups and num_samples to 2 or more."
             )
         return cls(groups, off=1.0 / (groups * (groups - 1)), diag=0.0)
 
     @classmethod
     def without_replacement(cls, drawn: int, size: int) -> Pairing:
-        """``drawn`` of ``size`` elements without replacement (appendix B.1, as a mean): each element is a block of its own."""
+        """``drawn`` of ``size`` elements without replacement (appendix B.1, as a mean): each is its own block."""
         if not 2 <= drawn < size:
             raise ValueError(f"sampling without replacement takes 2 to {size - 1} of {size} elements, got {drawn}.")
         return cls(drawn, off=(size - 1) / (size * drawn * (drawn - 1)), diag=1.0 / (size * drawn))
@@ -121,7 +121,7 @@ class Pairing:
 
 
 class BatchPositions(NamedTuple):
-    """Rows of a batch that is larger: where they stand in it, and how many it has. Their draws are those of the whole batch."""
+    """Rows of a larger batch: where they stand in it, and how many it has. Their draws are those of the whole batch."""
 
     positions: Int[Tensor, " rows"]
     total: int

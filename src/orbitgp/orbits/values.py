@@ -27,11 +27,11 @@ OneEach = Float[Tensor, "rows samples 1"]
 class GaussianNoise(Orbit):
     """x_a = x + scale * e with e ~ N(0, I): one learned scale shared by all features, or one for each.
 
-    ``columns`` are the features with noise, by default all. For a table, estimators leave out those that do not vary or that
-    hold nothing but 0 and 1, as the indicators of categories do.
+    ``columns`` are the features with noise, by default all. For a table, estimators leave out those that do not vary or
+    that hold nothing but 0 and 1, as the indicators of categories do.
 
-    Under an RBF kernel this orbit has a closed form (again an RBF, wider and lower), with which exact inference needs no draws.
-    The sign of the scale does not matter, so it is unconstrained and never saturates.
+    Under an RBF kernel this orbit has a closed form (again an RBF, wider and lower), with which exact inference needs
+    no draws. The sign of the scale does not matter, so it is unconstrained and never saturates.
 
         >>> GaussianNoise(0.1).describe()
         GaussianNoise
@@ -59,8 +59,9 @@ class GaussianNoise(Orbit):
         return features.numel()
 
     def check(self, features: torch.Size) -> None:
-        if self.scale.ndim and self.scale.numel() != features.numel():
-            raise ValueError(f"GaussianNoise has {self.scale.numel()} scales, but the inputs have {features.numel()} features.")
+        given, needed = self.scale.numel(), features.numel()
+        if self.scale.ndim and given != needed:
+            raise ValueError(f"GaussianNoise has {given} scales, but the inputs have {needed} features.")
 
     def scales(self, features: int) -> Tensor:
         """The scale of each feature, or one for all."""
@@ -96,8 +97,8 @@ class Brightness(Orbit):
 class Contrast(Orbit):
     """x_a = pivot + c (x - pivot) with the factor c uniform, in its logarithm, in a learned range.
 
-    ``contrast`` is a factor, 1.2 for 1/1.2 to 1.2, or a (min, max) pair of factors. ``pivot`` is the value that stays: the
-    ``"mean"`` of the image over pixels and channels, or a number. 0 keeps the background of digits at 0, which warps need.
+    ``contrast`` is a factor, 1.2 for 1/1.2 to 1.2, or a (min, max) pair of factors. ``pivot`` is the value that stays:
+    the ``"mean"`` of the image over pixels and channels, or a number. 0 keeps a background of 0, which warps need.
 
         >>> Contrast(1.3).describe()
         Contrast
@@ -154,9 +155,9 @@ class Offset(SignalOrbit):
 class Baseline(SignalOrbit):
     """x_a = x + b(t) for a random polynomial b, one for each channel.
 
-    b(t) = baseline / sqrt(degree + 1) * sum_j z_j P_j(t) with z ~ N(0, 1) and Legendre polynomials P_j of mean square one, so
-    ``baseline`` is its root mean square, in the units of the signal. Degree 0 is an offset, 1 adds a slope, and a high degree
-    is a smooth drift.
+    b(t) = baseline / sqrt(degree + 1) * sum_j z_j P_j(t) with z ~ N(0, 1) and Legendre polynomials P_j of mean square
+    one, so ``baseline`` is its root mean square, in the units of the signal. Degree 0 is an offset, 1 adds a slope, and
+    a high degree is a smooth drift.
 
         >>> Baseline(0.1).describe()
         Baseline
@@ -192,17 +193,19 @@ def _polynomials(length: int, degree: int) -> Float[Tensor, "terms length"]:
 
 
 class Smoothing(SignalOrbit):
-    """x under a Gaussian whose standard deviation is uniform between zero and a learned width; the edge value goes on outside.
+    """x under a Gaussian whose standard deviation is uniform from zero to a learned width; edge values go on outside.
 
-    ``width`` is the largest standard deviation, or a (0, max) pair; by default one sample. Below a third of a sample nothing
-    happens, because the Gaussian then has a single sample. ``interval`` and ``unit`` are as for ``TimeShift``.
+    ``width`` is the largest standard deviation, or a (0, max) pair; by default one sample. Below a third of a sample
+    nothing happens, because the Gaussian then has a single sample. ``interval`` and ``unit`` are as for ``TimeShift``.
 
         >>> Smoothing(1.0).describe()
         Smoothing
           width  1.0 samples
     """
 
-    def __init__(self, width: Given | None = None, learn: bool = True, interval: Number = 1.0, unit: str = SAMPLES) -> None:
+    def __init__(
+        self, width: Given | None = None, learn: bool = True, interval: Number = 1.0, unit: str = SAMPLES
+    ) -> None:
         super().__init__(interval, unit)
         self.width = Range(self.interval if width is None else width, self.axis(from_zero=True), "width", learn)
 
@@ -218,7 +221,7 @@ class Smoothing(SignalOrbit):
 
 
 def bells(width: OneEach, reach: int) -> Float[Tensor, "rows samples steps"]:
-    """Weights of Gaussians of these standard deviations, at whole steps up to ``reach`` to either side; they sum to one."""
+    """Weights of Gaussians of these standard deviations at whole steps, ``reach`` to either side; they sum to one."""
     distance = torch.arange(-reach, reach + 1, dtype=width.dtype, device=width.device)
     return torch.softmax(-0.5 * (distance / (width + 1e-3)) ** 2, -1)  # a thousandth of a step keeps it finite
 

@@ -4,15 +4,15 @@ With probabilities w_i of the elements g_i of an orbit, the first of which is th
 
     f(x) = sum_i w_i g(g_i x),        k_f(x, x') = sum_i sum_j w_i w_j k_g(g_i x, g_j x').
 
-w = (1, 0, 0, …) is no invariance, and equal probabilities are the whole symmetry. Between them f is a mixture of an invariant
-function and one that is not. For two elements with probabilities 1 - w and w, on a group that k_g does not notice, that is
+w = (1, 0, 0, …) is no invariance, and equal probabilities are the whole symmetry. Between them f mixes an invariant
+function and one that is not. For two elements with probabilities 1 - w and w, on a group that k_g does not see, that is
 
     k_f(x, x') = (1 - 2 w (1 - w)) k_g(x, x') + 2 w (1 - w) k_g(x, g x'):
 
-at w = 1/2 both terms count alike, and w and 1 - w are the same model. For any such group G the double sum is a single one,
-whose weights are the autocorrelation of w (:mod:`orbitgp.kernels.orbit_average`). It does not change when all g_i are followed
-by one and the same element. So the identity may be taken for the most probable element, and the probability of each other is a
-share a_i = s_i^2 of it:
+at w = 1/2 both terms count alike, and w and 1 - w are the same model. For any such group G the double sum is a single
+one, whose weights are the autocorrelation of w (:mod:`orbitgp.kernels.orbit_average`). It does not change when all g_i
+are followed by one and the same element. So the identity may be taken for the most probable element, and the
+probability of each other is a share a_i = s_i^2 of it:
 
     w_0 = 1 / (1 + sum_i a_i),    w_i = a_i / (1 + sum_i a_i),    0 <= s_i <= 1.
 
@@ -35,8 +35,8 @@ class Weighted(FiniteOrbit):
     """A finite orbit whose other elements have a learned probability, each the same, or with ``each`` one of its own.
 
     ``Weighted(Flip())`` is a mirror image with a learned weight between 0 (absent) and 1/2 (a full symmetry), and
-    ``Weighted(Permutation.swap(0, 1)) * Weighted(Permutation.swap(2, 3))`` has a probability for each generator. It takes exact
-    inference.
+    ``Weighted(Permutation.swap(0, 1)) * Weighted(Permutation.swap(2, 3))`` has a probability for each generator. It
+    takes exact inference.
 
         >>> Weighted(Flip()).describe()
         Weighted Flip
@@ -58,7 +58,7 @@ class Weighted(FiniteOrbit):
         self.orbit, self.size, self.each = orbit, orbit.size, each
         weight = 0.5 / self.size if weight is None else float(weight)
         if not 0 < weight <= 1 / self.size:
-            raise ValueError(f"weight must lie above 0 and be at most 1/{self.size}, the share of each element, got {weight}.")
+            raise ValueError(f"weight must lie above 0 and be at most 1/{self.size}, each one's share, got {weight}.")
         share = weight / (1 - (self.size - 1) * weight)
         start = torch.full((self.size - 1,) if each else (), share, dtype=torch.float64).sqrt()
         self.root_share = nn.Parameter(start, requires_grad=learn)

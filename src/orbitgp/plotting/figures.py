@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 
-INK, SOFT, ACCENT = "#1b1b1f", "#8a8a94", "#c2410c"  # the accent is darker than the grey, to stand out without colour, too
+INK, SOFT, ACCENT = "#1b1b1f", "#8a8a94", "#c2410c"  # the accent is darker than the grey, to stand out without colour
 
 
 def new_axes(width: float, height: float) -> Axes:
@@ -40,7 +40,7 @@ def _without_box(figure: Figure) -> Axes:
 
 @cache
 def _figure_class() -> type[Figure]:
-    """A figure that a notebook shows as it stands. Those that ``pyplot`` does not manage need ``%matplotlib inline``."""
+    """A figure that a notebook shows as it is. Those that ``pyplot`` does not manage need ``%matplotlib inline``."""
     try:
         from matplotlib.figure import Figure
     except ImportError:

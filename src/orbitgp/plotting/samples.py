@@ -25,15 +25,15 @@ Vector = Shaped[np.ndarray, "*features"]  # (D,), or a signal (T,) or (C, T)
 Vectors = Shaped[np.ndarray, "samples *features"]
 Axis = tuple[float, str]  # of a signal: the distance between samples, and its unit
 
-_OF_TIME = {"ns", "µs", "us", "ms", "s", "sec", "seconds", "min", "minutes", "h", "hours", "d", "days", "months", "years"}
+_TIME = {"ns", "µs", "us", "ms", "s", "sec", "seconds", "min", "minutes", "h", "hours", "d", "days", "months", "years"}
 MOST_NAMES = 16  # of the columns of a table, for which there is room
 
 
 def show(orbit: Orbit, x: Any, num_samples: int = 24, seed: int = 0, title: str | None = None) -> Figure:
     """Samples of the orbit around the original, which is the framed one in the middle: figure 1 of the paper.
 
-    ``x`` is one input, an image (H, W) or (C, H, W) or a signal (T,) or (C, T), or a list of several, for a panel each. Samples
-    are in the order of their first base draw: an angle grows from the top left to the bottom right, through the original.
+    ``x`` is one input, an image (H, W) or (C, H, W) or a signal (T,) or (C, T), or several in a list, a panel each.
+    Samples are in the order of their first base draw: angles grow from top left to bottom right through the original.
     """
     inputs = _inputs(x)
     if num_samples < 1:
@@ -115,8 +115,8 @@ def _show_signals(orbit: Orbit, inputs: list[Tensor], drawn: list[Tensor], title
 def draw_vector(axes: Axes, x: Vector, others: Vectors, axis: Axis | None = None, names: Sequence[str] = ()) -> None:
     """A vector among the samples of its orbit: a point among points up to two dimensions, else a line among lines.
 
-    ``axis`` is that of a signal. Its channels have a band each, one below the other. Columns of a table have ``names``, and a
-    row each, the first on top. Nothing lies between two of them, so that no line joins them.
+    ``axis`` is that of a signal. Its channels have a band each, one below the other. Columns of a table have ``names``,
+    and a row each, the first on top. Nothing lies between two of them, so that no line joins them.
     """
     if x.shape[-1] <= 2:
         _draw_point(axes, x, others, names)
@@ -160,7 +160,7 @@ def _draw_signal(axes: Axes, x: Vector, others: Vectors, axis: Axis | None) -> N
 def _places(length: int, axis: Axis | None) -> tuple[Float[np.ndarray, " length"], str]:
     """Where the samples of a signal lie on its axis, or features side by side, and what stands below: "time in s"."""
     interval, unit = axis or (1.0, "feature")
-    kind = "" if unit in (SAMPLES, "feature") else "time in " if unit in _OF_TIME else "position in "
+    kind = "" if unit in (SAMPLES, "feature") else "time in " if unit in _TIME else "position in "
     return interval * np.arange(length), kind + unit
 
 

@@ -1,7 +1,7 @@
 """What an orbit of images has learned, as code or configuration of the tools in which networks are augmented.
 
-Angles, shears, shifts and brightness become ranges around zero that hold the learned one, as tools differ in their signs. Tools
-draw factors uniformly, where orbits are uniform in the logarithm. What a tool cannot express is a comment.
+Angles, shears, shifts and brightness become ranges around zero that hold the learned one, as tools differ in their
+signs. Tools draw factors uniformly, where orbits are uniform in the logarithm. What a tool cannot express is a comment.
 """
 
 from __future__ import annotations
@@ -115,7 +115,7 @@ def augmentation(orbit: Orbit, shape: tuple[int, ...], tool: str) -> str:
             lines.append(f"# {tool} cannot express {name}: {values or 'learned'}.")
     if tool == "nnunet":
         angle = next((text for name, text in found if name == "geometry"), "0.0")
-        if any(float(values[key]) for name, values in steps if name == "geometry" for key in ("shift", "gain", "shear")):
+        if any(float(values[k]) for name, values in steps if name == "geometry" for k in ("shift", "gain", "shear")):
             lines.append("# nnunet cannot express geometry but for the angle: shifts, scales and shears are left out.")
         axes = sorted(int(text) for name, text in found if name != "geometry")
         frame = _NNUNET.format(angle=angle, mirrored=(*axes,))
@@ -201,7 +201,7 @@ def _ends(kind: str, low: float, high: float) -> Values:
         "below_": lambda v: v - 1,
         "percent_": lambda v: 100 * v,
     }
-    found = {f"{word}{end}": count(value) for word, count in words.items() for end, value in (("low", low), ("high", high))}
+    found = {f"{word}{end}": count(v) for word, count in words.items() for end, v in (("low", low), ("high", high))}
     found |= {"low": low, "high": high, "gain": max(high - 1, 1 - low), "kernel": 2 * max(1, round(3 * high)) + 1}
     return _written(found)
 

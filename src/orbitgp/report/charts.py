@@ -68,11 +68,13 @@ def svg(axes: Axes, title: str, kind: str = "chart") -> Markup:
     return Markup(f'<svg role="img" class="{kind}"{opening}><title>{escape(title)}</title>{inside}')
 
 
-def bound_chart(history: Sequence[Record], some: str = "", plain: float | int | None = None, exact: bool = False) -> Markup:
+def bound_chart(
+    history: Sequence[Record], some: str = "", plain: float | int | None = None, exact: bool = False
+) -> Markup:
     """The bound over training, without its steep first rise. The dashed line is the bound without invariance.
 
-    An exact evidence has no noise, but climbs from several starts, one after the other: dots, and no smoothed line. ``history``
-    and ``some`` are what :func:`of_the_same_data` gives.
+    An exact evidence has no noise, but climbs from several starts, one after the other: dots, and no smoothed line.
+    ``history`` and ``some`` are what :func:`of_the_same_data` gives.
     """
     plain = None if some else plain
     lowest = sorted(record["bound"] for record in history)[len(history) // 12]
@@ -110,7 +112,8 @@ def of_the_same_data(history: Sequence[Record]) -> tuple[list[Record], str]:
 
 def ranking_chart(comparison: Compared) -> Markup:
     """The evidence of each orbit against the best."""
-    return svg(comparison.plot(new_axes(_SIZE[0], 1 + 0.45 * len(comparison.rows))), "Evidence of each orbit against the best")
+    axes = new_axes(_SIZE[0], 1 + 0.45 * len(comparison.rows))
+    return svg(comparison.plot(axes), "Evidence of each orbit against the best")
 
 
 def calibration_chart(calibration: Calibration) -> Markup:
@@ -176,7 +179,7 @@ class Pictures:
         return np.asarray(draw(self.orbit, torch.as_tensor(np.asarray(x, dtype=np.float32)), count, seed=0).numpy())
 
     def chart(self, x: Input, count: int, label: str, height: float = 1.7, whole: bool = False) -> Markup:
-        """A vector or a signal among the samples of its orbit. Small charts are drawn small: letters keep their size."""
+        """A vector or signal among the samples of its orbit. Small charts are drawn small: letters keep their size."""
         is_row = bool(self.columns) and self.axis is None and len(x) > 2
         if is_row:  # each column has a line, so that no name lies on another
             height = 0.5 + 0.2 * min(len(x), MOST_NAMES)

@@ -1,7 +1,7 @@
 """What may be said of a run, and how much evidence it takes to say that data support an invariance.
 
-The word is wrong in at most one case of twenty with as few as 40 rows. Two things make evidence rise by chance, where there is
-no invariance:
+The word is wrong in at most one case of twenty with as few as 40 rows. Two things make evidence rise by chance, where
+there is no invariance:
 
 - A fixed model: the probability that its evidence exceeds that of the true one by t nats is at most exp(-t) (Markov).
 - A model whose orbit has k learned parameters: its evidence is maximised over these, and gains about half a chi-squared
@@ -29,7 +29,7 @@ from orbitgp.orbits.description import Description
 from orbitgp.report.words import learned_sentence, nats
 from orbitgp.training.records import Record
 
-# The probability of calling for an invariance that is not there, whatever the number of orbits. Both rules hold for many data:
+# The probability of calling for an absent invariance, whatever the number of orbits. Both rules hold for many data:
 # with 40 rows, a nominal 5 % gave false support in up to 2 of 24 data sets (experiments certainty, part null).
 FALSE_SUPPORT = 0.02
 FEW_DATA = 20
@@ -59,7 +59,7 @@ class Fitted(Protocol):
 
 
 def nats_needed(learned: int, tried: int = 1) -> float:
-    """Nats by which an orbit with as many learned parameters must be ahead, where ``tried`` orbits were compared with none."""
+    """Nats by which an orbit with as many learned parameters must lead, if ``tried`` orbits were compared with none."""
     share = FALSE_SUPPORT / tried
     return max(-math.log(share), 0.5 * float(chi2.isf(share, learned)) if learned else 0.0)
 
@@ -88,10 +88,10 @@ def finding(
     stopped: bool = False,
     converged: bool = True,
 ) -> Finding:
-    """One rule for the terminal, the report and the summary: nothing is called a finding that the evidence does not support.
+    """One rule for terminal, report and summary: nothing is called a finding that the evidence does not support.
 
-    ``over_plain`` are nats over the same model without invariance (None: not trained), and ``certain`` says whether they are
-    known well enough (:func:`is_certain`, or the verdict of a comparison). ``needed`` are those that chance alone may give.
+    ``over_plain`` are nats over the same model without invariance (None: not trained), and ``certain`` whether they are
+    known well (:func:`is_certain`, or the verdict of a comparison). ``needed`` are those that chance may give.
     """
     what = learned_sentence(description)
     if stopped or not converged:
@@ -110,7 +110,8 @@ def finding(
         doubt = "" if abs(over_plain) < needed else ", which is not certain"
         said = f"with {what}, the evidence is {'the same' if round(over_plain, 1) == 0 else difference}{doubt}"
         return Finding(f"Cannot tell whether an invariance helps: {said}.{few}")
-    return Finding(f"Insensitive to {what}; evidence {nats(over_plain, sign=True)} over no invariance.{few}", supported=True)
+    gain = nats(over_plain, sign=True)
+    return Finding(f"Insensitive to {what}; evidence {gain} over no invariance.{few}", supported=True)
 
 
 def finding_of(model: Fitted, over_plain: float | int | None = None, certain: bool = True) -> Finding:

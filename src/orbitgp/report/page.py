@@ -1,8 +1,8 @@
 """The report: one HTML file that says what was learned, shows it, and names the command that repeats the run.
 
-It needs no network and no scripts, follows the reader's light or dark theme, and fits a phone. Whatever comes from the user
-(names of data, classes and columns, commands) is escaped, and a policy in the page allows only its own style and images.
-``report.html`` is its template, for Jinja.
+It needs no network and no scripts, follows the reader's light or dark theme, and fits a phone. Whatever comes from the
+user (names of data, classes and columns, commands) is escaped, and a policy in the page allows only its own style and
+images. ``report.html`` is its template, for Jinja.
 """
 
 from __future__ import annotations
@@ -144,7 +144,7 @@ def _cards(content: Content, scores: Scores | None) -> list[tuple[str, str]]:
 
 
 def _hyperparameters(model: Fitted, columns: Sequence[str]) -> dict[str, str]:
-    """The last record's; where columns have lengthscales of their own, the shortest first, as these columns matter most."""
+    """The last record's; where columns have their own lengthscales, the shortest first, as these matter most."""
     last = model.history_[-1]
     found = {name: charts.four_figures(last[name]) for name in _HYPERPARAMETERS if isinstance(last.get(name), float)}
     lengthscale = getattr(getattr(model.kernel_, "base_kernel", None), "lengthscale", None)
@@ -170,7 +170,7 @@ def _examples(x: Shaped[np.ndarray, "rows *features"], content: Content) -> list
 
 
 def _said(finding: str, compared: Compared | None = None) -> dict[str, Any]:
-    """The headline, which fits one line where it can, and the sentences below it, each with the name of what it is about."""
+    """The headline, which fits one line where it can, and the sentences below it, each with the name of its subject."""
     found = _unbroken(finding)
     if found.count("(plausible") > 1:  # they stand in the table of ranges
         found = _PLAUSIBLE.sub("", found)

@@ -35,7 +35,8 @@ def summary(model: Fitted, over_plain: float | None = None) -> str:
 def how_found(model: Fitted) -> list[tuple[str, str]]:
     """The evidence, and how it was found."""
     last = model.history_[-1]
-    how = f"sparse, {len(model.model_.inducing):,} inducing points" if isinstance(model.model_, InvariantGP) else "exact"
+    gp = model.model_
+    how = f"sparse, {len(gp.inducing):,} inducing points" if isinstance(gp, InvariantGP) else "exact"
     lines = [
         ("g sees", seen_by_g(model)),
         ("evidence", str(model.evidence_)),
@@ -71,7 +72,7 @@ def table(header: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
 
     def line(cells: Sequence[str], tag: str) -> str:
         sides = ["left", *["right"] * (len(cells) - 2), "left"]
-        styled = (f'<{tag} style="text-align: {side}">{escape(cell)}</{tag}>' for side, cell in zip(sides, cells, strict=True))
+        styled = (f'<{tag} style="text-align:{side}">{escape(c)}</{tag}>' for side, c in zip(sides, cells, strict=True))
         return f"<tr>{''.join(styled)}</tr>"
 
     head = f"<thead>{line(header, 'th')}</thead>" if header else ""
@@ -85,8 +86,8 @@ def picture(figure: Any, alt: str) -> str:
     return f'<img alt="{escape(alt)}" src="data:image/png;base64,{b64encode(file.getvalue()).decode("ascii")}">'
 
 
-def typical_rows(x: Shaped[np.ndarray, "rows *features"], y: Shaped[np.ndarray, "rows *outputs"]) -> Int64[np.ndarray, " some"]:
-    """A few inputs that stand for all: of classes, those nearest to the means of theirs; else some from first to last."""
+def typical_rows(x: Shaped[np.ndarray, "rows ..."], y: Shaped[np.ndarray, "rows ..."]) -> Int64[np.ndarray, " some"]:
+    """A few inputs that stand for all: of classes, those nearest to their means; else some from first to last."""
     if y.ndim > 1 or y.dtype.kind == "f":
         return _spread(np.arange(len(y)))
     found = []
@@ -104,7 +105,7 @@ def _spread(values: Shaped[np.ndarray, " all"]) -> Shaped[np.ndarray, " some"]:
 def provenance(device: str = "cpu") -> dict[str, Any]:
     """Versions of Python and the packages, and the hardware."""
     packages = versions("torch", "gpytorch", "numpy", "scikit-learn")
-    hardware: dict[str, Any] = {"machine": platform.machine(), "cpus": os.cpu_count(), "threads": torch.get_num_threads()}
+    hardware = {"machine": platform.machine(), "cpus": os.cpu_count(), "threads": torch.get_num_threads()}
     if torch.device(device).type == "cuda":
         hardware["gpu"] = torch.cuda.get_device_name(device)
     return {"versions": {"python": platform.python_version(), **packages}, "hardware": hardware}

@@ -24,7 +24,7 @@ _RANGES = {
     "gain": "changes of gain",
     "offset": "offsets",
 }
-# Sizes of the orbits that come with the package, in a sentence and in a table. A class of the user's may call anything a width.
+# Sizes of the package's own orbits, in a sentence and in a table. A class of the user's may call anything a width.
 _SIZES = {
     ("GaussianNoise", "scale"): ("noise of standard deviation", "noise: standard deviation"),
     ("Smoothing", "width"): ("smoothing up to", "smoothing: width"),
@@ -104,7 +104,7 @@ def is_absent(key: str, description: Description) -> bool:
 
 def learned(description: Description) -> list[str]:
     """A phrase for each thing that the function is insensitive to. Where that is nothing at all, the phrases say so."""
-    something = [key for key, value in description.quantities.items() if not (value.is_nothing or is_absent(key, description))]
+    something = [key for key, q in description.quantities.items() if not (q.is_nothing or is_absent(key, description))]
     return _phrases(description.only(something)) or _without(list(description), description)
 
 
@@ -128,15 +128,15 @@ def _without(absent: Sequence[str], description: Description) -> list[str]:
     names = {key: _name(key, description) for key in description}
     present = {noun for key, (_, noun, _) in names.items() if key not in absent}
     labels = {
-        description.owners[key] if kind == "own" else quantity_label(key, description) if noun in present else noun: None
-        for key, (kind, noun, _) in names.items()
-        if key in absent and kind != "smoothness"
+        description.owners[k] if kind == "own" else quantity_label(k, description) if noun in present else noun: None
+        for k, (kind, noun, _) in names.items()
+        if k in absent and kind != "smoothness"
     }
     return [f"no {label}" for label in labels]
 
 
 def _with_few_plausible(description: Description) -> Description:
-    """The same without what is plausible, if there is too much of that for a sentence: it stands in the table of ranges."""
+    """The same without what is plausible, if there is too much of that for a sentence: the table of ranges has it."""
     many = sum(quantity.plausible is not None for quantity in description.quantities.values()) > _MOST_PLAUSIBLE
     return description.with_plausible({}) if many else description
 

@@ -1,10 +1,10 @@
 """The file: tensors in the safetensors format, everything else as JSON in its header, and a checksum over both.
 
-Nothing in it can run: tensors are numbers, the rest is names and arguments. A file is written whole or not at all, and read
-only if it is whole: whatever is wrong with one is a :class:`SavedFileError` of one sentence. The checksum tells damage, not
-malice: whoever changes a file on purpose can change the checksum too. All they get is a model that predicts something else.
+Nothing in it can run: tensors are numbers, the rest is names and arguments. A file is written whole or not at all, and
+read only if it is whole: whatever is wrong with one is a :class:`SavedFileError` of one sentence. The checksum tells
+damage, not malice: whoever changes a file on purpose can change that too. They get a model that predicts otherwise.
 
-Header metadata: ``orbitgp`` (the version of the format), ``kind`` (what the file holds), ``config`` (JSON) and ``checksum``.
+Header metadata: ``orbitgp`` (the version of the format), ``kind`` (what it holds), ``config`` (JSON), ``checksum``.
 """
 
 from __future__ import annotations
@@ -68,7 +68,7 @@ def read(path: Path) -> Contents:
         older = form.isdecimal() and int(form) < FORMAT_VERSION
         advice = "fit again, or use the version that wrote it" if older else "install a newer one"
         raise SavedFileError(
-            f"{path} has format version {form[:9]}, and this version of orbitgp reads version {FORMAT_VERSION}: {advice}."
+            f"{path} has format version {form[:9]}, and this orbitgp reads version {FORMAT_VERSION}: {advice}."
         )
     if metadata.get("checksum") != digest(tensors, form, kind, text):
         raise SavedFileError(f"{path} is damaged: its contents do not match its checksum.")
@@ -93,14 +93,14 @@ def digest(tensors: Tensors, *texts: str) -> str:
 
 def _separate(tensors: Tensors) -> Tensors:
     """Each tensor row by row in memory of its own: the format knows nothing else."""
-    return {name: tensor.detach().cpu().clone(memory_format=torch.contiguous_format) for name, tensor in tensors.items()}
+    return {name: t.detach().cpu().clone(memory_format=torch.contiguous_format) for name, t in tensors.items()}
 
 
 def replace(path: Path, write: Callable[[Path], object]) -> None:
-    """Let ``write`` make a file next to ``path``, then move it there: a reader finds the old file or the new, never a part.
+    """Let ``write`` make a file next to ``path``, then move it there: readers find the old file or the new, no part.
 
-    The bytes are on the disk before the file gets its name. Links are not followed: one at ``path`` is replaced, and what it
-    leads to stays as it was.
+    The bytes are on the disk before the file gets its name. Links are not followed: one at ``path`` is replaced, and
+    what it leads to stays as it was.
     """
     unfinished = path.with_name(f".{path.stem}.{os.getpid()}{path.suffix}")
     try:

@@ -1,8 +1,8 @@
-"""Objects in a file: the arguments of their constructors in JSON, and the ``state_dict`` of orbits, kernels and likelihoods.
+"""Objects in a file: constructor arguments in JSON, and the ``state_dict`` of orbits, kernels and likelihoods.
 
-Two things are written that JSON does not have: a tensor, ``{"$tensor": [name]}``, which lies in the file under this name, and
-an object, ``{"$object": [class, arguments]}``. A saved object is a name and arguments, never code. Only registered classes can
-be rebuilt: those at the end of this module, and what a user adds::
+Two things are written that JSON does not have: a tensor, ``{"$tensor": [name]}``, which lies in the file under this
+name, and an object, ``{"$object": [class, arguments]}``. A saved object is a name and arguments, never code. Only
+registered classes can be rebuilt: those at the end of this module, and what a user adds::
 
     @orbitgp.saving.register
     class Jitter(Orbit):
@@ -13,11 +13,11 @@ be rebuilt: those at the end of this module, and what a user adds::
         def saved_arguments(self) -> dict[str, Any]:
             return {"dim": len(self.widths)}
 
-A class whose plain attributes and parts have the names of its arguments needs no such method. The arguments say only how the
-object is built (how many parameters of what shape): the values of parameters are stored as tensors.
+A class whose plain attributes and parts have the names of its arguments needs no such method. The arguments say only
+how the object is built (how many parameters of what shape): the values of parameters are stored as tensors.
 
-What they build is compared with the original before the file is written. If any parts or plain attributes differ, the file says
-that this object must be handed in when it is loaded, as for classes that nobody registered. What is rebuilt is what was saved.
+What they build is first compared with the original. If any parts or plain attributes differ, the file says that this
+object must be handed in when it is loaded, as for classes that nobody registered. What is rebuilt is what was saved.
 """
 
 from __future__ import annotations
@@ -42,8 +42,8 @@ from orbitgp.saving.container import SavedFileError, Tensors
 Arguments = dict[str, Any]
 Kind = TypeVar("Kind")
 
-# PyTorch's own, how a kernel prints, where a constraint let its parameter start (of no use once there is a value), and notes
-# of GPyTorch and of InvariantKernel to themselves.
+# PyTorch's own, how a kernel prints, where a constraint let its parameter start (of no use once there is a value), and
+# notes of GPyTorch and of InvariantKernel to themselves.
 _NOT_SAVED = {*vars(nn.Module()), "extra_repr", "_initial_value", "distance_module", "_single_sums"}
 _UNUSED = ("validate_args", "initial_value")  # arguments that were checked before, and the start of a constraint
 
@@ -60,9 +60,9 @@ def register(
 ) -> Kind:
     """Let files hold objects of this class: ``arguments(obj)`` are those with which the constructor builds one like it.
 
-    By default they are ``obj.saved_arguments()``, or else the attributes named like arguments. The class must be registered,
-    under the same name, where a file is written and where it is read. Serves as a decorator. ``build`` takes the place of the
-    constructor; a function in place of the class stands for itself.
+    By default they are ``obj.saved_arguments()``, or else the attributes named like arguments. The class must be
+    registered, under the same name, where a file is written and where it is read. Serves as a decorator. ``build``
+    takes the place of the constructor; a function in place of the class stands for itself.
     """
     name = name or class_name(kind)
     _builders[name] = build or kind
@@ -77,8 +77,8 @@ def encode(value: Any, tensors: Tensors, path: str) -> Any:
     if value is None or isinstance(value, bool | int | float | str):
         return value
     if isinstance(value, Tensor):
-        # Safetensors are laid out row by row. In which order the axes of a tensor lie can change the last bit of a product, so
-        # it is kept: the axes are stored in the order in which they lie.
+        # Safetensors are laid out row by row. In which order the axes of a tensor lie can change the last bit of a
+        # product, so it is kept: the axes are stored in the order in which they lie.
         order = sorted(range(value.ndim), key=value.stride().__getitem__, reverse=True)
         dense = order != sorted(order) and value.permute(order).is_contiguous()
         tensors[path] = value.permute(order) if dense else value
@@ -117,13 +117,13 @@ def decode(value: Any, tensors: Tensors) -> Any:
     return _builders[name](*arguments.pop("*", ()), **arguments)
 
 
-def class_name(kind: Any) -> str:
+def class_name(cls: Any) -> str:
     """Where a class comes from, for people to read."""
-    return kind.__qualname__ if kind.__module__ in ("builtins", "__main__") else f"{kind.__module__}.{kind.__qualname__}"
+    return cls.__qualname__ if cls.__module__ in ("builtins", "__main__") else f"{cls.__module__}.{cls.__qualname__}"
 
 
 def pack(module: nn.Module, tensors: Tensors, path: str, state: bool = True) -> dict[str, Any]:
-    """How to build a module like this one, or what of it cannot be built; and its ``state``, unless that is another module's.
+    """How to build a module like this, or what of it cannot be built; and its ``state``, unless it is another module's.
 
     Tensors go into ``tensors`` under names that start with ``path``.
     """
@@ -171,7 +171,7 @@ def load_state(module: nn.Module, packed: Mapping[str, Any], tensors: Tensors, p
     """The inverse of :func:`pack_state`; the precision is that of the file."""
     state = {name.removeprefix(f"{path}."): tensor for name, tensor in tensors.items() if name.startswith(f"{path}.")}
     try:
-        state |= {n: state[n].reshape(own.shape) for n, own in module.state_dict().items() if own.numel() == 1 and n in state}
+        state |= {n: state[n].reshape(t.shape) for n, t in module.state_dict().items() if t.numel() == 1 and n in state}
         module.load_state_dict(state)  # in the module's own precision
     except RuntimeError as error:
         last = str(error).splitlines()[-1].strip()
@@ -191,7 +191,7 @@ def load_state(module: nn.Module, packed: Mapping[str, Any], tensors: Tensors, p
 
 
 def outline(module: nn.Module) -> list[str]:
-    """What a module is, apart from the values of its tensors: its parts, their plain attributes, and the shapes of tensors."""
+    """What a module is but for the values of tensors: its parts, their plain attributes, and the shapes of tensors."""
     lines = [f"{name} {tuple(getattr(tensor, 'shape', ()))}" for name, tensor in module.state_dict().items()]
     for path, part in module.named_modules(remove_duplicate=False):
         attributes = {name: value for name, value in vars(part).items() if name not in _NOT_SAVED}
@@ -221,14 +221,14 @@ def _same_names(value: object) -> Arguments:
 def _arguments(value: Any) -> Arguments:
     """The arguments of the constructor that are not its defaults, of an object of GPyTorch.
 
-    It keeps each in an attribute: under its own name (``nu``, ``base_kernel``, ``lengthscale_prior``), with an underscore
-    (``_transform``, ``_batch_shape``) or, a constraint, under the name of its parameter (``raw_lengthscale_constraint``). A
-    class that this does not fit cannot do harm: :func:`pack` compares what is rebuilt with the original.
+    It keeps each in an attribute: under its name (``nu``, ``base_kernel``, ``lengthscale_prior``), with an
+    underscore (``_transform``, ``_batch_shape``) or, a constraint, under the name of its parameter
+    (``raw_lengthscale_constraint``). Other classes do no harm: :func:`pack` compares the result with the original.
     """
     found: Arguments = {}
     for parameter in _parameters(type(value)):
         name = parameter.name
-        places = (f"_{name}", f"raw_{name}", name, {"a": "low", "b": "high"}.get(name, name))  # the ends of a uniform prior
+        places = (f"_{name}", f"raw_{name}", name, {"a": "low", "b": "high"}.get(name, name))  # ends of a uniform prior
         kept = [getattr(value, place) for place in places if hasattr(value, place)]
         if parameter.kind is Parameter.VAR_POSITIONAL:
             found["*"] = list(kept[0])

@@ -27,13 +27,13 @@ class ReadOptions(Columns):
         targets: the .npy file of targets for a .npy file of inputs.
         image_shape: the shape of images that are stored as flat rows.
         resize: the (height, width) of image files after resizing; bars keep their aspect ratio.
-        signal: whether an input is a signal (T,) or (C, T); ``image_shape`` then is (C, T), if rows hold several channels.
+        signal: whether an input is a signal (T,) or (C, T); ``image_shape`` is (C, T) if rows hold channels.
         invert: whether pixels p become 1 - p, for dark ink on a bright ground: what lies outside an image counts as 0.
         colour: whether image files are read as grey (``L``) or ``RGB``; the training data decide.
         drop: columns of a table that are no inputs.
         id: the column of a table that names its rows; one called ``id`` does without being asked.
         drop_missing: whether to leave out rows of a table with missing values, rather than to refuse the table.
-        impute: whether to put the median, or the most frequent word, for missing inputs, and to interpolate gaps of signals.
+        impute: whether to put the median, or the commonest word, for missing inputs, and interpolate gaps of signals.
         read: options of pandas, for tables.
         strict: whether an image that cannot be read is an error, rather than left out.
         resample: whether signals of unequal length are brought to ``length`` samples by interpolation.

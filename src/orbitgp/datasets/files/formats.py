@@ -31,7 +31,7 @@ _GREY = ("1", "L", "LA", *_WHITE)
 
 
 def read_npz(path: Path, options: ReadOptions, training: bool) -> Data:
-    """Arrays x and y, or x_train, y_train, x_test and y_test. To predict, x_test or a single array of any name will do."""
+    """Arrays x and y, or x_train, y_train, x_test and y_test. To predict, x_test or one array of any name will do."""
     loaded = _load(path)
     if isinstance(loaded, np.ndarray):
         raise DatasetError(f"{path} is a single array: call it .npy.")
@@ -46,7 +46,7 @@ def read_npz(path: Path, options: ReadOptions, training: bool) -> Data:
     if found is None and not training and len(arrays) == 1:
         found = next(iter(arrays.values())), None
     if found is None:
-        raise DatasetError(f"{path} must hold arrays x and y (or x_train, y_train, …), got {', '.join(arrays) or 'nothing'}.")
+        raise DatasetError(f"{path} must hold arrays x and y (or x_train, …), got {', '.join(arrays) or 'nothing'}.")
     if training and found[1] is None:
         raise DatasetError(f"{path} has no targets: it needs an array y as well as x.")
     return Data(*found, options=options, test=Data(*test) if train and test else None)
@@ -63,7 +63,7 @@ def read_npy(path: Path, options: ReadOptions, training: bool) -> Data:
 def sibling_targets(path: Path) -> Path | None:
     """The file of targets that goes with this file of inputs: x.npy and y.npy, x_train.npy and y_train.npy, …"""
     rest = path.stem[1:]
-    files = [path.with_name(f"{letter}{rest}.npy") for letter in "yY" if path.stem[:1] in "xX" and rest[:1] in ("", "_")]
+    files = [path.with_name(f"{y}{rest}.npy") for y in "yY" if path.stem[:1] in "xX" and rest[:1] in ("", "_")]
     return next((file for file in files if file.is_file()), None)
 
 
@@ -99,17 +99,18 @@ def without_gaps(x: Signals, where: str, options: ReadOptions, notes: list[str])
         raise DatasetError(f"--signal-shape {size} has {prod(shape)} samples, but rows of {where} have {x.shape[1]}.")
     signals = x.reshape(len(x), -1, (shape or x.shape)[-1])
     gaps = np.isnan(signals).any((1, 2))
+    some = f"{int(gaps.sum()):,} of {len(x):,} signals"
     if not options.impute and not options.resample:
         if gaps.any():
             raise DatasetError(
-                f"{int(gaps.sum()):,} of {len(x):,} signals in {where} have gaps or are shorter than others, first in row "
-                f"{int(np.argmax(gaps)) + 1}: --impute interpolates along time and repeats the last value, and --resample "
-                "stretches all signals to one length."
+                f"{some} in {where} have gaps or are shorter than others, first in row {int(np.argmax(gaps)) + 1}: "
+                "--impute interpolates along time and repeats the last value, and --resample stretches all signals to "
+                "one length."
             )
         return x, options
     length = options.length or signals.shape[-1]
     if gaps.any():
-        notes.append(f"{int(gaps.sum()):,} of {len(x):,} signals have gaps or are short: they are interpolated along time.")
+        notes.append(f"{some} have gaps or are short: they are interpolated along time.")
     closed = np.empty((*signals.shape[:-1], length if options.resample else max(length, signals.shape[-1])))
     for row, signal in enumerate(signals):
         known = ~np.isnan(signal)
@@ -117,7 +118,7 @@ def without_gaps(x: Signals, where: str, options: ReadOptions, notes: list[str])
             raise DatasetError(f"the signal in row {row + 1} of {where} has a channel without any value: leave it out.")
         end = np.flatnonzero(known.any(0))[-1] if options.resample else closed.shape[-1] - 1
         times = np.linspace(0, end, closed.shape[-1])
-        closed[row] = [np.interp(times, np.flatnonzero(k), channel[k]) for channel, k in zip(signal, known, strict=True)]
+        closed[row] = [np.interp(times, np.flatnonzero(k), line[k]) for line, k in zip(signal, known, strict=True)]
     return closed if x.ndim == 3 else closed.reshape(len(x), -1), replace(options, length=length)
 
 
@@ -136,7 +137,7 @@ def read_image_files(path: Path, options: ReadOptions, training: bool) -> Data:
 
 def _image_files(folder: Path) -> list[Path]:
     """The images directly in this folder, by name, without hidden files."""
-    return sorted(p for p in folder.iterdir() if p.suffix.lower() in SUFFIXES and not p.name.startswith(".") and p.is_file())
+    return sorted(p for p in folder.iterdir() if p.suffix.lower() in SUFFIXES and p.name[0] != "." and p.is_file())
 
 
 def _class_folders(folder: Path) -> list[Path]:
@@ -170,7 +171,7 @@ def _what_is_in(folder: Path, classes: list[Path]) -> str:
         return f"{folder} holds images, but no folder for each class"
     if not kinds:
         return f"{folder} is empty"
-    signals = "; signals are read from one table, a row each, with --signal" * (kinds.keys() <= {".csv", ".tsv", ".txt"})
+    signals = "; signals are read from one table, a row each, with --signal" * ({*kinds} <= {".csv", ".tsv", ".txt"})
     said = [f"{count:,} {kind} file{'s' * (count > 1)}" for kind, count in kinds.most_common(3)]
     return f"{folder} holds no images, but {listed(said)}{signals}"
 
@@ -198,7 +199,7 @@ def _read_images(files: list[Path], options: ReadOptions, within: Path | None = 
         raise DatasetError(f"{listed(said)}: bring them to one size with --resize, as in --resize 28x28.")
     colour = options.colour or ("RGB" if any(image.ndim == 3 for image in images.values()) else "L")
     if colour == "RGB":  # a grey pixel has three equal colours
-        images = {p: np.moveaxis(np.broadcast_to(np.atleast_3d(image), (*size[0], 3)), -1, 0) for p, image in images.items()}
+        images = {p: np.moveaxis(np.broadcast_to(np.atleast_3d(i), (*size[0], 3)), -1, 0) for p, i in images.items()}
     left_out = f"{len(lost):,} of {len(files):,} images cannot be read and are left out: {', '.join(map(str, lost))}."
     names = [path.name if within is None else path.relative_to(within).as_posix() for path in images]
     x, notes = np.stack(list(images.values())), [left_out] if lost else []
@@ -216,7 +217,7 @@ def _open(path: Path, options: ReadOptions) -> Float32[np.ndarray, "height width
             warnings.simplefilter("error", Image.DecompressionBombWarning)
             with Image.open(path) as file:
                 if file.width * file.height > MAX_PIXELS:
-                    raise DatasetError(f"{path} has {file.width}x{file.height} pixels, more than {MAX_PIXELS:,} in all.")
+                    raise DatasetError(f"{path} has {file.width}x{file.height} pixels, more than {MAX_PIXELS:,}.")
                 image = ImageOps.exif_transpose(file)  # a camera says how it was held
                 white = _WHITE.get(image.mode, 255)
                 mode = "L" if options.colour == "L" or image.mode in _GREY else "RGB"

@@ -61,7 +61,8 @@ def load(
             raise DatasetError(f"the test fraction must lie between 0 and 1, got {test_fraction}.")
         rows, others = stratified_split(train.y, test_fraction, seed)
         if not len(others):
-            raise DatasetError(f"a test fraction of {test_fraction:g} leaves none of {len(train.y):,} rows to test: take more.")
+            rows = f"none of {len(train.y):,} rows"
+            raise DatasetError(f"a test fraction of {test_fraction:g} leaves {rows} to test: take more.")
         train, held_out = train.take(rows), train.take(others)
     if max_data is not None and max_data < len(train.x):
         others, rows = stratified_split(train.y, max_data / len(train.x), seed)
@@ -153,7 +154,7 @@ def _targets(y: Any, rows: int, where: str) -> Targets:
     y = np.asarray(y)
     y = y[:, 0] if y.ndim == 2 and y.shape[1] == 1 else y
     if y.dtype.kind not in "buifUS" or y.ndim not in (1, 2):
-        raise DatasetError(f"the targets in {where} must be numbers or words, one for each input, got {y.dtype} of {y.shape}.")
+        raise DatasetError(f"the targets in {where} must be numbers or words, one a row, got {y.dtype} of {y.shape}.")
     if len(y) != rows:
         raise DatasetError(f"{where} has {rows} inputs but {len(y)} targets.")
     if y.dtype.kind == "f":
@@ -169,7 +170,7 @@ def _check_finite(values: Shaped[np.ndarray, "rows *features"], what: str) -> No
 
 def _check_shape(x: Shaped[np.ndarray, "..."], like: Shaped[np.ndarray, "..."], where: str) -> None:
     if x.shape[1:] != like.shape[1:]:
-        raise DatasetError(f"the inputs in {where} have shape {x.shape[1:]}, but those to train on have {like.shape[1:]}.")
+        raise DatasetError(f"the inputs in {where} have shape {x.shape[1:]}, but those to train on {like.shape[1:]}.")
 
 
 def _unusual_ends(x: Shaped[np.ndarray, "rows *features"]) -> str | None:
@@ -187,13 +188,12 @@ def _notes(x: Shaped[np.ndarray, "rows *features"], options: ReadOptions) -> lis
     notes = []
     if (ends := _unusual_ends(x)) is not None:
         notes.append(
-            f"the pixels go from {ends}, and not from 0 to 1: they are taken as they are, and brightness and noise are in "
-            "their units."
+            f"the pixels go from {ends}, and not from 0 to 1: they are taken as they are, and brightness and noise are "
+            "in their units."
         )
     if (level := border_level(x)) is not None:
         usual = "do without --invert" if options.invert else "consider --invert"
         remedy = usual if ends is None and level > 0.5 else "bring the background to 0"
-        notes.append(
-            f"the background of these images is about {number(level)}, and what lies outside an image counts as 0: {remedy}."
-        )
+        lies = f"the background of these images is about {number(level)}"
+        notes.append(f"{lies}, and what lies outside an image counts as 0: {remedy}.")
     return notes

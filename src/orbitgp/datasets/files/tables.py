@@ -1,7 +1,7 @@
 """Tables: .csv, .tsv, .parquet and .xlsx with named columns, one of which is the target.
 
-pandas reads them, with the options of ``--read``. Columns of numbers are inputs as they are, and columns of words become inputs
-of 0 and 1, one for each word. All that keeps a table from being used is said at once, with the options that help.
+pandas reads them, with the options of ``--read``. Columns of numbers are inputs as they are, and columns of words
+become inputs of 0 and 1, one for each word. All that keeps a table from use is said at once, with options that help.
 """
 
 from __future__ import annotations
@@ -19,8 +19,9 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from jaxtyping import Shaped
 
+from orbitgp.datasets import columns as column_rules
 from orbitgp.datasets.base import DatasetError
-from orbitgp.datasets.columns import DOTTED_DATE, LONGEST, as_dates, first_few, is_words, plain, said_rows, too_many_words
+from orbitgp.datasets.columns import DOTTED_DATE, LONGEST, as_dates, first_few, is_words, plain, said_rows
 from orbitgp.datasets.files.data import PANDAS, Data, ReadOptions
 from orbitgp.orbits.description import listed
 
@@ -47,7 +48,7 @@ def read_table(path: Path, options: ReadOptions, training: bool) -> Data:
     days = {name: as_dates(frame[name]) for name in columns if is_words(frame[name])}
     frame = frame.assign(**days)
     lost = [name for name in options.columns or () if name not in frame]
-    problems += [f"there is no column {name!r}, which the model was trained on: {_columns(frame, name)}" for name in lost]
+    problems += [f"there is no column {n!r}, which the model was trained on: {_columns(frame, n)}" for n in lost]
     if options.drop_missing:
         frame = _drop_missing(path, frame, [] if options.impute else columns, target, notes)
     known = frame[target].dropna() if target is not None else frame.iloc[:0, 0]
@@ -109,8 +110,8 @@ def _read_frame(path: Path, options: ReadOptions, problems: list[str]) -> DataFr
         advice = _ENCODING if isinstance(error, UnicodeDecodeError) else _LAYOUT
         raise DatasetError(f"{path} cannot be read as a table ({reason.rstrip('.')}): {advice}.") from None
     frame = frame.rename(columns=lambda name: str(name).strip())
-    if not frame.columns.is_unique:
-        raise DatasetError(f"{path} has two columns of the name {frame.columns[frame.columns.duplicated()][0][:LONGEST]!r}.")
+    if len(twice := frame.columns[frame.columns.duplicated()]):
+        raise DatasetError(f"{path} has two columns of the name {twice[0][:LONGEST]!r}.")
     # A separator at the end of lines makes a column that has neither a name nor values.
     frame = frame[[name for name in frame if not (name.startswith("Unnamed: ") and frame[name].isna().all())]]
     if frame.empty:
@@ -119,7 +120,7 @@ def _read_frame(path: Path, options: ReadOptions, problems: list[str]) -> DataFr
 
 
 def _read_text(path: Path, options: ReadOptions, problems: list[str], **more: Any) -> DataFrame:
-    """A text file. What pandas would misread without a word is a problem: other separators, and a first line of numbers."""
+    """A text file. What pandas would misread silently is a problem: other separators, and a first line of numbers."""
     import pandas
 
     asked, is_tsv = _asked(options, pandas.read_csv), path.suffix.lower() == ".tsv"
@@ -167,7 +168,7 @@ def _asked(options: ReadOptions, reader: Callable[..., Any]) -> dict[str, Any]:
 
 
 def _target(path: Path, frame: DataFrame, options: ReadOptions) -> str | None:
-    """The column to predict, if there is one and no other that may be it; the signal archive has it first, without a name."""
+    """The column to predict, if exactly one may be it; the signal archive has it first, without a name."""
     is_archive = options.signal and path.suffix.lower() == ".tsv" and "0" in frame
     asked = "0" if options.target is None and is_archive else options.target
     found = [name for name in frame if (name.lower() in TARGETS if asked is None else name == asked)]
@@ -179,8 +180,9 @@ def _choose_columns(
 ) -> ReadOptions:
     """Which column is the target, which names the rows, and which are inputs."""
     if target is None:
-        what = f"there is no column {options.target!r}" if options.target else "say which column is the target, --target NAME"
-        problems.append(f"{what}: {_columns(frame, options.target)}")
+        name = options.target
+        what = f"there is no column {name!r}" if name else "say which column is the target, --target NAME"
+        problems.append(f"{what}: {_columns(frame, name)}")
     for name in (*options.drop, *([options.id] if options.id is not None else [])):
         if name not in frame:
             problems.append(f"there is no column {name!r} to drop or to name the rows: {_columns(frame, name)}")
@@ -225,13 +227,13 @@ def _problems_of(column: Series, options: ReadOptions, training: bool) -> list[s
         return [f"{what} has no value at all: leave it out, --drop {name}"]
     if column.name not in options.levels and (odd := _odd_cell(known, options, always=not training)):
         return [f"{what} {odd}, or leave the column out, --drop {name}"]
-    if training and (words := too_many_words(known)):
+    if training and (words := column_rules.too_many_words(known)):
         return [f"{what} holds {words}: leave it out, --drop {name}, or let it name the rows, --id {name}"]
     return []
 
 
 def _odd_cell(words: Series, options: ReadOptions, always: bool = False) -> str | None:
-    """The cell that keeps a column of numbers from being read as one, and what to do about it; None for a column of words."""
+    """The cell that keeps a column from being read as numbers, and what to do about it; None for a column of words."""
     if not is_words(words) or not (always or words.str.fullmatch(_NUMBERLIKE).any()):
         return None
     if len(odd := words[~words.str.fullmatch(_NUMBERLIKE)]):
@@ -250,9 +252,10 @@ def _odd_cell(words: Series, options: ReadOptions, always: bool = False) -> str 
 
 def _note_columns(frame: DataFrame, dates: list[str], options: ReadOptions, notes: list[str]) -> None:
     """What a person should know about columns that are no plain numbers."""
-    constant = [name for name in frame if frame[name].nunique() == 1 and not options.signal and options.image_shape is None]
-    facts = {"words: each word is an input of 0 and 1": list(options.levels), "dates: the input is days since 1970": dates}
-    for hold, names in {**facts, "one value only: no help to predict": constant}.items():
+    is_table = not options.signal and options.image_shape is None
+    constant = [name for name in frame if is_table and frame[name].nunique() == 1]
+    held = {"words: each word is an input of 0 and 1": [*options.levels], "dates: the input is days since 1970": dates}
+    for hold, names in {**held, "one value only: no help to predict": constant}.items():
         if names:
             said = listed(first_few([repr(name) for name in names]))
             notes.append(f"column {said} holds {hold}." if len(names) == 1 else f"columns {said} hold {hold}.")
@@ -272,7 +275,7 @@ def _labels(path: Path, column: Series, options: ReadOptions) -> Shaped[np.ndarr
 
 
 def _columns(frame: DataFrame, asked: str | None) -> str:
-    """The columns: first those with a name like the one that was asked for, and always the last ones, where targets stand."""
+    """The columns: first those with a name like the one asked for, and always the last ones, where targets stand."""
     names = [str(name)[:LONGEST] for name in dict.fromkeys([*get_close_matches(asked or "", frame), *frame])]
     names[10:-5] = names[10:-5] if len(names) <= 20 else [f"… {len(names) - 15:,} more …"]
     return f"its columns are {', '.join(names)}"

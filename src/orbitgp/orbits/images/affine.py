@@ -1,10 +1,10 @@
 """Affine warps: rotations, scalings, shears and shifts with learned ranges.
 
-Signs describe what one sees. A positive angle turns the picture counter-clockwise (as ``torch.rot90``). A scale above one
-enlarges it. A positive shear moves what is below the centre to the right. Positive shifts move it to the right and down. The
-points that a pixel looks at move the other way, so each map below is the inverse of what one sees.
+Signs describe what one sees. A positive angle turns the picture counter-clockwise (as ``torch.rot90``). A scale above
+one enlarges it. A positive shear moves what is below the centre to the right. Positive shifts move it to the right and
+down. The points that a pixel looks at move the other way, so each map below is the inverse of what one sees.
 
-Parameters are learned in radians, logarithms of scales, shears, and tens of pixels, so that one learning rate suits all.
+Parameters are learned in radians, logarithms of scales, shears, and tens of pixels, so one learning rate suits all.
 """
 
 from __future__ import annotations
@@ -18,17 +18,18 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
+from orbitgp.orbits import ranges
 from orbitgp.orbits.description import Description, Quantity
 from orbitgp.orbits.images.warps import Points, Warp, WarpDraws
-from orbitgp.orbits.ranges import DEGREES, FACTOR, LENGTH, NUMBER, PIXELS, Given, Number, Range, check_names, drawn, reflected
+from orbitgp.orbits.ranges import DEGREES, FACTOR, LENGTH, NUMBER, PIXELS, Given, Number, Range, check_names, drawn
 
 
 class Rotation(Warp):
     """x rotated about its centre by an angle uniform in [-alpha, alpha], with one learned alpha in [0, 180] degrees.
 
-    At alpha = 180 the orbit is the whole circle, so alpha cannot grow further. The free parameter a is reflected there and at
-    zero: alpha = |a| for |a| <= pi. So alpha stays within its range, while the gradient with respect to a has size one
-    everywhere and a never gets stuck at either end.
+    At alpha = 180 the orbit is the whole circle, so alpha cannot grow further. The free parameter a is reflected there
+    and at zero: alpha = |a| for |a| <= pi. So alpha stays within its range, while the gradient with respect to a has
+    size one everywhere and a never gets stuck at either end.
 
         >>> Rotation(30).describe()
         Rotation
@@ -44,12 +45,12 @@ class Rotation(Warp):
         if not 0 <= init_degrees <= 180:
             raise ValueError(f"init_degrees must lie between 0 and 180, got {init_degrees}.")
         if learn and init_degrees == 0:
-            raise ValueError("init_degrees must not be 0, where the gradient of the angle vanishes: start at a few degrees.")
+            raise ValueError("init_degrees must not be 0: the gradient of the angle vanishes; start at a few degrees.")
         self.angle = nn.Parameter(torch.tensor(radians(init_degrees)), requires_grad=learn)
 
     def folded(self) -> Float[Tensor, ""]:
         """The angle alpha in radians, within [0, pi]."""
-        return reflected(self.angle, self.widest).abs()
+        return ranges.reflected(self.angle, self.widest).abs()
 
     def points(self, p: Points, u: WarpDraws) -> Points:
         angle = self.folded() * (2 * u[..., 0] - 1)

@@ -2,7 +2,7 @@
 :class:`orbitgp.orbits.Brightness` and :class:`orbitgp.orbits.Contrast`; a random crop that is enlarged again is
 :class:`orbitgp.orbits.Affine`.
 
-Nothing is clipped, so gradients never vanish, and each leaves the picture exactly as it is at the value that changes nothing.
+Nothing is clipped, so gradients never vanish, and each leaves the picture exactly as it is at its neutral value.
 """
 
 from __future__ import annotations
@@ -37,14 +37,14 @@ class ColourOrbit(ImageOrbit):
 class Saturation(ColourOrbit):
     """x_a = grey + s (x - grey) with the factor s uniform, in its logarithm, in a learned range.
 
-    ``grey`` is the luma of each pixel, 0.299 red + 0.587 green + 0.114 blue. ``saturation`` is a factor, 1.3 for 1/1.3 to 1.3,
-    or a (min, max) pair of factors.
+    ``grey`` is the luma of each pixel, 0.299 red + 0.587 green + 0.114 blue. ``saturation`` is a factor, 1.3 for 1/1.3
+    to 1.3, or a (min, max) pair of factors.
 
         >>> Saturation(1.2).describe()
         Saturation
           saturation  ×0.83 … ×1.20
 
-    It gains evidence where targets depend on which colour there is, and not on how strong it is. A mean over factors near one
+    It gains evidence where targets depend on which colour there is, not on its strength. A mean over factors near one
     leaves a linear function of the pixels nearly as it is. So where k_g is nearly linear, there is nothing to gain.
     """
 
@@ -83,10 +83,10 @@ class Hue(ColourOrbit):
 
 
 class Gamma(ImageOrbit):
-    """x_a = x (x / white)^(g - 1) with the exponent g uniform, in its logarithm, in a learned range: black and white stay.
+    """x_a = x (x / white)^(g - 1) with log g uniform in a learned range: black and white stay.
 
-    ``gamma`` is a factor, 1.2 for 1/1.2 to 1.2, or a (min, max) pair of exponents. ``white`` is the value of white pixels, 1 or
-    255. Pixels darker than 1/255 of it are scaled as that is, so the slope at black is finite.
+    ``gamma`` is a factor, 1.2 for 1/1.2 to 1.2, or a (min, max) pair of exponents. ``white`` is the value of white
+    pixels, 1 or 255. Pixels darker than 1/255 of it are scaled as that is, so the slope at black is finite.
 
         >>> Gamma(1.2).describe()
         Gamma
@@ -107,8 +107,8 @@ class Gamma(ImageOrbit):
 class Blur(ImageOrbit):
     """The picture under a Gaussian whose standard deviation is uniform between zero and a learned width.
 
-    ``width`` is the largest standard deviation in pixels, or a (0, max) pair. The edge goes on outside. Below a third of a
-    pixel nothing happens, because the Gaussian then has a single pixel.
+    ``width`` is the largest standard deviation in pixels, or a (0, max) pair. The edge goes on outside. Below a third
+    of a pixel nothing happens, because the Gaussian then has a single pixel.
 
         >>> Blur(0.5).describe()
         Blur
@@ -137,8 +137,8 @@ class Stain(ColourOrbit):
 
         -log x = sum_i c_i m_i,    x_a = exp(-sum_i f_i c_i m_i) = x exp(-sum_i (f_i - 1) c_i m_i)
 
-    with the colours m_i of the dyes, and of a third that is orthogonal to them (Ruifrok and Johnston, 2001). The logarithms of
-    the factors f are uniform in learned ranges.
+    with the colours m_i of the dyes, and of a third that is orthogonal to them (Ruifrok and Johnston, 2001). The
+    logarithms of the factors f are uniform in learned ranges.
 
         >>> Stain().describe()
         Stain
@@ -163,7 +163,7 @@ class Stain(ColourOrbit):
     def transform(self, x: Inputs, u: Draws) -> Transformed:
         self.check(x.shape[1:])
         colours = _dyes(dtype=x.dtype, device=x.device)
-        amounts = torch.einsum("nchw,ci->nihw", -(x / self.white).clamp_min(_DARK).log(), torch.linalg.inv(colours))[:, :2]
+        amounts = torch.einsum("nchw,ci->nihw", -(x / self.white).clamp_min(_DARK).log(), colours.inverse())[:, :2]
         more = torch.stack([self.haematoxylin(u[..., 0]), self.eosin(u[..., 1])], -1).expm1()
         return x[:, None] * torch.einsum("nsi,nihw,ic->nschw", -more, amounts, colours[:2]).exp()
 
@@ -171,8 +171,8 @@ class Stain(ColourOrbit):
 class Cutout(ImageOrbit):
     """The picture with a square missing: its place is uniform, its side uniform between zero and a learned length.
 
-    The mean of each channel stands there instead. A pixel that the square covers in part is replaced in part, so the result is
-    differentiable in the length. ``side`` is the longest side in pixels, or a (0, max) pair.
+    The mean of each channel stands there instead. A pixel that the square covers in part is replaced in part, so the
+    result is differentiable in the length. ``side`` is the longest side in pixels, or a (0, max) pair.
 
         >>> Cutout(3.0).describe()
         Cutout
@@ -206,6 +206,6 @@ def _luma() -> Float[Tensor, " 3"]:
 
 @constant
 def _dyes() -> Float[Tensor, "3 3"]:
-    """Absorbances of red, green and blue: of haematoxylin, of eosin, and what is orthogonal to both; each of length one."""
+    """Absorbances of red, green and blue: of haematoxylin, eosin, and what is orthogonal to both; of length one."""
     dyes = torch.tensor([[0.65, 0.70, 0.29], [0.07, 0.99, 0.11]], dtype=torch.float64)
     return F.normalize(torch.cat([dyes, torch.linalg.cross(dyes[0], dyes[1])[None]]), dim=1)

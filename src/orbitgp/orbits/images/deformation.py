@@ -6,11 +6,11 @@ exp(-r^2 / (2 smoothness^2)), as a short Fourier series:
     d(p) = sum_j s_j z_j phi_j(p),   phi = 1, cos k_1.p, sin k_1.p, cos k_2.p, ...,   z_j ~ N(0, 1)
 
 The waves are those of a torus larger than the image by 1.5 times the smoothness, so that opposite edges are almost
-uncorrelated. s_j^2 is the Gaussian spectrum at k_j, normalised over the waves that are kept. Since cos^2 + sin^2 = 1, the root
-mean square displacement *is* the amplitude at every point, for any smoothness. The waves are fixed, chosen for the initial
-smoothness; only their weights depend on the parameters. Hence the field is linear in its draws, costs one matrix product, and
-is differentiable in all parameters. Waves are sorted by frequency, so the leading base draws matter most, and
-quasi-Monte-Carlo draws act on them.
+uncorrelated. s_j^2 is the Gaussian spectrum at k_j, normalised over the waves that are kept. Since cos^2 + sin^2 = 1,
+the root mean square displacement *is* the amplitude at every point, for any smoothness. The waves are fixed, chosen for
+the initial smoothness; only their weights depend on the parameters. Hence the field is linear in its draws, costs one
+matrix product, and is differentiable in all parameters. Waves are sorted by frequency, so the leading base draws matter
+most, and quasi-Monte-Carlo draws act on them.
 """
 
 from __future__ import annotations
@@ -42,14 +42,14 @@ class LocalDeformation(Warp):
 
     Args:
         amplitude: root mean square length of the displacement, in pixels.
-        smoothness: the length, in pixels, over which displacements change: their correlation is exp(-r^2 / (2 smoothness^2)).
+        smoothness: the length, in pixels, over which they change: their correlation is exp(-r^2 / (2 smoothness^2)).
         frozen: which of ``"amplitude"`` and ``"smoothness"`` are not learned.
-        finest: the smallest smoothness, in pixels, that the field can have. The number of base draws grows with
-            (image size / finest)^2: 50 for the default on 28 x 28. By default 5/6 of the initial smoothness, or that itself
-            if it is frozen. Below it, and above twice the initial smoothness, the correlation is another one.
+        finest: the smallest smoothness, in pixels, that the field can have. The number of base draws grows with (image
+            size / finest)^2: 50 for the default on 28 x 28. By default 5/6 of the initial smoothness, or that itself if
+            it is frozen. Below it, and above twice the initial smoothness, the correlation is another one.
 
-    Write it last in a composition, ``Affine() * LocalDeformation()``. There the field is needed only at the pixels. Elsewhere
-    it is interpolated at the points where the later warps look, and zero outside the image.
+    Write it last in a composition, ``Affine() * LocalDeformation()``. There the field is needed only at the pixels.
+    Elsewhere it is interpolated at the points where the later warps look, and zero outside the image.
     """
 
     def __init__(
@@ -92,7 +92,7 @@ class LocalDeformation(Warp):
 class SmoothField(nn.Module):
     """Displacements along each axis of an image or of a signal, whose points are ``interval`` apart, in this unit.
 
-    The other arguments are those of ``LocalDeformation``: a field may become rougher than it starts, if that is learned.
+    The other arguments are those of ``LocalDeformation``: a field may learn to be rougher than it starts.
     """
 
     reach = ("amplitude",)
@@ -111,9 +111,10 @@ class SmoothField(nn.Module):
         check_names(frozen, owner, ("amplitude", "smoothness"))
         if finest is None:
             finest = smoothness * (1 if "smoothness" in frozen else 5 / 6)
+        units = "pixels" if unit == "px" else unit
         for name, value in (("amplitude", amplitude), ("smoothness", smoothness), ("finest", finest)):
             if not 0 < value < inf:
-                raise ValueError(f"{name} must be a positive length in {'pixels' if unit == 'px' else unit}, got {value}.")
+                raise ValueError(f"{name} must be a positive length in {units}, got {value}.")
         self.interval, self.unit = interval, unit
         self.coarsest, self.finest = float(smoothness / interval), float(finest / interval)
         # In tens of points, like shifts, and as a logarithm.
@@ -153,7 +154,7 @@ class SmoothField(nn.Module):
 def log_spectrum(smoothness: Float[Tensor, ""], k: Float[Tensor, " waves"]) -> Float[Tensor, " terms"]:
     """The logarithms of s_j^2 for a field of unit amplitude, for the constant and then for each wave number.
 
-    The waves k and -k are one, hence the factor two for all but the constant. In logarithms, because short waves underflow.
+    The waves k and -k are one, hence the factor two for all but the constant. In logarithms: short waves underflow.
     """
     twice = F.pad(k.new_full(k.shape, log(2.0)), (1, 0))
     return torch.log_softmax(twice - 0.5 * (smoothness * F.pad(k, (1, 0))) ** 2, -1)
@@ -161,15 +162,15 @@ def log_spectrum(smoothness: Float[Tensor, ""], k: Float[Tensor, " waves"]) -> F
 
 @constant
 def waves(size: tuple[int, ...], finest: float, coarsest: float) -> Float[Tensor, "waves axes"]:
-    """Wave vectors (k_x, k_y) of images, or (k,) of signals, in radians per pixel: one of each pair (k, -k), long waves first.
+    """Wave vectors (k_x, k_y) of images, or (k,) of signals, in radians a pixel: one of each (k, -k), long waves first.
 
-    Waves are kept up to |k| = 2.5 / finest, where the spectrum of a field of that smoothness has fallen to exp(-2.5^2 / 2), and
-    at least one along each axis.
+    Waves are kept up to |k| = 2.5 / finest, where the spectrum of a field of that smoothness has fallen to exp(-2.5^2 /
+    2), and at least one along each axis.
     """
     steps = [2 * pi / (n + 1.5 * coarsest) for n in size]
     cutoff = max(2.5 / finest, *steps)
     counts = product(*(range(-floor(cutoff / step), floor(cutoff / step) + 1) for step in steps))
-    half = [[n * step for n, step in zip(count, steps, strict=True)][::-1] for count in counts if count > (0,) * len(size)]
+    half = [[n * s for n, s in zip(count, steps, strict=True)][::-1] for count in counts if count > (0,) * len(size)]
     length = {tuple(k): sum(part**2 for part in k) for k in half}
     kept = [k for k in length if length[k] <= cutoff**2]
     return torch.tensor(sorted(kept, key=lambda k: (round(length[k], 9), k)), dtype=torch.float64)

@@ -13,13 +13,13 @@ from orbitgp.orbits.sampling import Draws, Inputs, Transformed
 
 
 class Thickness(ImageOrbit):
-    """Bright strokes whose edges move outwards by a number of pixels uniform in a learned range; negative ones thin them.
+    """Bright strokes whose edges move outwards by pixels uniform in a learned range; negative ones thin them.
 
-    ``thickness`` is a half-width or a (min, max) pair, in pixels. Thinning by more than half the width of a stroke removes it.
+    ``thickness`` is a half-width or a (min, max) pair, in pixels. Thinning by over half its width removes a stroke.
 
-    Each image is dilated and eroded by one pixel, two pixels and so on, once. A sample interpolates linearly between the two
-    that are nearest to its drawn thickness. This stays within the brightness range of the image and never paints halos. It is
-    exact at zero and differentiable in the range.
+    Each image is dilated and eroded by one pixel, two pixels and so on, once. A sample interpolates linearly between
+    the two that are nearest to its drawn thickness. This stays within the brightness range of the image and never
+    paints halos. It is exact at zero and differentiable in the range.
 
         >>> Thickness(0.2).describe()
         Thickness

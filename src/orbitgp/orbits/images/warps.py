@@ -1,7 +1,7 @@
 """Image warps: x_a(p) = x(points(p)), interpolated once.
 
-The hook of a warp is a map from output points to input points, ``points(p, u)``. Composed warps compose the points, so an image
-is interpolated once for any number of warps::
+The hook of a warp is a map from output points to input points, ``points(p, u)``. Composed warps compose the points, so
+an image is interpolated once for any number of warps::
 
     class Swirl(Warp):
         num_draws = 1
@@ -14,15 +14,15 @@ is interpolated once for any number of warps::
             angle = self.strength * (2 * u[..., 0] - 1) * torch.exp(-(p.x**2 + p.y**2) / 50)
             return p.at(angle.cos() * p.x - angle.sin() * p.y, angle.sin() * p.x + angle.cos() * p.y)
 
-Images are (H, W) or (C, H, W), square or not. Interpolation is bilinear, and zero outside the image. That is right where the
-background is 0, so do not standardise pixels first. The identity is exact: images are padded with zeros to powers of two, where
-the normalised coordinates of ``grid_sample`` are exact in floating point.
+Images are (H, W) or (C, H, W), square or not. Interpolation is bilinear, and zero outside the image. That is right
+where the background is 0, so do not standardise pixels first. The identity is exact: images are padded with zeros to
+powers of two, where the normalised coordinates of ``grid_sample`` are exact in floating point.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from functools import cached_property
+from functools import cached_property, partial
 from math import prod
 
 import numpy as np
@@ -53,7 +53,7 @@ class ImageOrbit(Orbit):
     def check(self, features: torch.Size) -> None:
         if len(features) not in (2, 3):
             name, shape = type(self).__name__, tuple(features)
-            raise ValueError(f"{name} acts on images (H, W) or (C, H, W), but the inputs have shape {shape}: set image_shape.")
+            raise ValueError(f"{name} acts on images (H, W) or (C, H, W), not shape {shape}: set image_shape.")
 
 
 def as_inputs(x: Float[Tensor, "*batch dim"], image_shape: tuple[int, ...] | None) -> Float[Tensor, "rows *features"]:
@@ -65,7 +65,7 @@ def as_inputs(x: Float[Tensor, "*batch dim"], image_shape: tuple[int, ...] | Non
 
 
 def border_level(x: Shaped[np.ndarray, "rows *features"]) -> float | None:
-    """The value of the pixels at the border where that is not 0: bright, or uniform and away from 0. None where it is 0.
+    """The value of the border pixels where that is not 0: bright, or uniform and away from 0. None where it is 0.
 
     Two opposite sides are enough to be bright: the other two may be bars that keep the aspect ratio of a picture.
     """
@@ -81,12 +81,12 @@ def border_level(x: Shaped[np.ndarray, "rows *features"]) -> float | None:
 
 
 class Points:
-    """Where in the input image each output pixel p looks, for images of ``size`` (H, W): x = sum_j c_j phi_j(p), and so y.
+    """Where in an input image each output pixel p looks, for images of ``size`` (H, W): x = sum_j c_j phi_j(p); so y.
 
-    ``x``, to the right, and ``y``, down, are pixels from the centre of the image, and broadcast to (N, S, H, W). The functions
-    phi begin with 1, p_x, p_y, the same for all samples, or with 1, x, y for points of any kind. Affine maps act on the
-    coefficients, so any number of them costs one matrix product, and another for the gradient. (Where float32 products may run
-    in TF32, points have its error: a thousandth of their distance from the centre.)
+    ``x``, to the right, and ``y``, down, are pixels from the centre of the image, and broadcast to (N, S, H, W). The
+    functions phi begin with 1, p_x, p_y, the same for all samples, or with 1, x, y for points of any kind. Affine maps
+    act on the coefficients, so any number of them costs one matrix product, and another for the gradient. (Where
+    float32 products may run in TF32, points have its error: a thousandth of their distance from the centre.)
     """
 
     def __init__(self, basis: Basis, size: Size, c: tuple[Coefficients, Coefficients] | None = None) -> None:
@@ -117,8 +117,9 @@ class Points:
         return Points(torch.cat([self.basis, basis]), self.size, (cx, cy))
 
     def affine(self, matrix: tuple[Row, Row]) -> Points:
-        """(x, y) -> (a x + b y + s, c x + d y + t) for ``matrix = ((a, b, s), (c, d, t))``, entries (N, S, 1, 1) or numbers."""
-        entries = [[e.squeeze(-1) if isinstance(e, Tensor) else self.cx.new_full((1, 1, 1), e) for e in row] for row in matrix]
+        """(x, y) -> (a x + b y + s, c x + d y + t) for ``((a, b, s), (c, d, t))``, entries (N, S, 1, 1) or numbers."""
+        full = partial(self.cx.new_full, (1, 1, 1))
+        entries = [[e.squeeze(-1) if isinstance(e, Tensor) else full(e) for e in row] for row in matrix]
 
         def coefficients(a: Tensor, b: Tensor, s: Tensor) -> Coefficients:
             if self.unmoved:  # they are 1, p_x and p_y
@@ -134,14 +135,15 @@ class Points:
     ) -> Float[Tensor, "rows channels tall width"]:
         """Images at these points: all samples of a row as one tall image, so that no image is copied for each of them.
 
-        Images are padded at the right and the bottom to powers of two. With ``align_corners=False`` pixel i of an axis of P
-        lies at (2 i + 1) / P - 1, and i = x + (n - 1) / 2 for an axis of n pixels: all of this is exact in floating point.
+        Images are padded at the right and the bottom to powers of two. With ``align_corners=False`` pixel i of an axis
+        of P lies at (2 i + 1) / P - 1, and i = x + (n - 1) / 2 for an axis of n: all exact in floating point.
         """
         height, width = self.size
         down, across = (1 << (n - 1).bit_length() for n in self.size)  # the next powers of two
         c = torch.stack(torch.broadcast_tensors(self.cx, self.cy), dim=1)
         scale, shift = _normalised(self.size, (down, across), c.shape[-1], dtype=c.dtype, device=c.device)
-        planes = torch.addcmul(shift, scale, c)[..., None, :] @ (self.basis if self.basis.ndim == 2 else self.basis[:, None])
+        basis = self.basis if self.basis.ndim == 2 else self.basis[:, None]
+        planes = torch.addcmul(shift, scale, c)[..., None, :] @ basis
         full = planes.expand(len(images), -1, samples, -1, -1)
         padded = F.pad(images, (0, across - width, 0, down - height))
         grid = full.reshape(len(images), 2, samples * height, width).permute(0, 2, 3, 1)
@@ -187,7 +189,7 @@ class Warp(ImageOrbit):
         p = self.points(Points.pixels((height, width), x.dtype, x.device), u[:, :, None, None])
         images = x.reshape(rows, x.shape[1:-2].numel(), height, width)
         tall = p.sample(images, samples)
-        return tall.view(rows, images.shape[1], samples, height, width).transpose(1, 2).reshape(rows, samples, *x.shape[1:])
+        return tall.view(*images.shape[:2], samples, height, width).transpose(1, 2).reshape(rows, samples, *x.shape[1:])
 
     def merge(self, other: Orbit) -> Orbit | None:
         return WarpProduct([self, other]) if isinstance(other, Warp) else None
@@ -199,6 +201,6 @@ class WarpProduct(Parts, Warp):
     parts: Sequence[Warp]
 
     def points(self, p: Points, u: WarpDraws) -> Points:
-        for part, piece in reversed(self.pieces(u, torch.Size(p.size))):  # the last to act is the first that output points meet
+        for part, piece in reversed(self.pieces(u, torch.Size(p.size))):  # output points meet the last to act first
             p = part.points(p, piece)
         return p

@@ -1,7 +1,7 @@
 """Smooth warps of time that never go back: the deformation of signals.
 
-Let d be a smooth random displacement: a stationary Gaussian series with covariance amplitude^2 exp(-r^2 / (2 smoothness^2)), of
-few waves, as for :class:`orbitgp.orbits.LocalDeformation`:
+Let d be a smooth random displacement: a stationary Gaussian series with covariance amplitude^2 exp(-r^2 / (2
+smoothness^2)), of few waves, as for :class:`orbitgp.orbits.LocalDeformation`:
 
     d(t) = s_0 z_0 + sum_j s_j (z_2j-1 cos k_j t + z_2j sin k_j t),   z ~ N(0, 1),   sum_j s_j^2 = amplitude^2
 
@@ -9,8 +9,8 @@ The times t + d(t) run backwards where d' < -1. So the warp has the speed exp(d'
 
     w(t) = d(0) + int_0^t exp(d'(r) - V / 2) dr,   V = Var d' = sum_j s_j^2 k_j^2.
 
-A speed is positive, so w increases for every draw. Its mean is one, hence E w(t) = t. To first order w(t) = t + d(t): where the
-amplitude is small against the smoothness, it is the root mean square displacement.
+A speed is positive, so w increases for every draw. Its mean is one, hence E w(t) = t. To first order w(t) = t + d(t):
+where the amplitude is small against the smoothness, it is the root mean square displacement.
 """
 
 from __future__ import annotations
@@ -41,8 +41,8 @@ class TimeWarp(SignalWarp):
 
     Args:
         amplitude: root mean square displacement; by default two samples.
-        smoothness: the length over which displacements change: their correlation is exp(-r^2 / (2 smoothness^2)). By default
-            20 samples. The number of base draws grows with the length of the signal over it.
+        smoothness: the length over which displacements change: their correlation is exp(-r^2 / (2 smoothness^2)). By
+            default 20 samples. The number of base draws grows with the length of the signal over it.
         frozen: which of ``"amplitude"`` and ``"smoothness"`` are not learned.
         border, interpolation, interval, unit: as for ``TimeShift``.
         finest: the smallest smoothness that warps can have. By default 5/6 of the first, or the first if it is frozen.
@@ -67,7 +67,7 @@ class TimeWarp(SignalWarp):
     def check(self, features: torch.Size) -> None:
         super().check(features)
         if features[-1] < 2:
-            raise ValueError(f"TimeWarp needs signals of two samples or more, but the inputs have shape {tuple(features)}.")
+            raise ValueError(f"TimeWarp needs signals of two samples or more, but inputs have shape {tuple(features)}.")
 
     def draws_for(self, features: torch.Size) -> int:
         return self.field.draws_for(tuple(features[-1:]))

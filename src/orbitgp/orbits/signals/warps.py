@@ -1,7 +1,7 @@
 """Warps of signals: x_a(t) = x(times(t)), interpolated once.
 
-The hook of a warp is a map from output times to input times, ``times(t, u)``. Composed warps compose the times, so a signal is
-interpolated once for any number of warps::
+The hook of a warp is a map from output times to input times, ``times(t, u)``. Composed warps compose the times, so a
+signal is interpolated once for any number of warps::
 
     class Chirp(SignalWarp):
         num_draws = 1
@@ -16,8 +16,8 @@ interpolated once for any number of warps::
 All channels move alike. Warps with different borders or interpolations do not merge: each then interpolates by itself.
 
 Linear interpolation cuts peaks. The cubic one is that of Keys (Catmull-Rom): it has a continuous slope and is exact for
-parabolas, so it keeps the height of peaks. What lies outside the signal is ``zero``, its ``edge`` value, its mirror image
-(``reflect``, about the last sample), or the signal again (``circular``). Positions on a sample return that sample exactly.
+parabolas, so it keeps the height of peaks. What lies outside the signal is ``zero``, its ``edge`` value, its mirror
+image (``reflect``, about the last sample), or the signal again (``circular``). Positions on a sample return it exactly.
 """
 
 from __future__ import annotations
@@ -46,8 +46,8 @@ _FARTHEST = 2.0**30  # positions beyond are moved here before they become whole 
 class SignalOrbit(Orbit):
     """An orbit of signals (T,) or (C, T). The last axis is time, or whatever the samples lie along.
 
-    ``interval`` is the distance between two samples in the ``unit`` of that axis: 0.01 and "s", or 2 and "nm". Lengths along
-    the axis are given and described in this unit. Without it they are samples.
+    ``interval`` is the distance between two samples in the ``unit`` of that axis: 0.01 and "s", or 2 and "nm". Lengths
+    along the axis are given and described in this unit. Without it they are samples.
     """
 
     def __init__(self, interval: Number = 1.0, unit: str = SAMPLES) -> None:
@@ -63,14 +63,18 @@ class SignalOrbit(Orbit):
     def check(self, features: torch.Size) -> None:
         if len(features) not in (1, 2):
             shape = tuple(features)
-            raise ValueError(f"{type(self).__name__} acts on signals (T,) or (C, T), but the inputs have shape {shape}.")
+            raise ValueError(f"{type(self).__name__} acts on signals (T,) or (C, T), but inputs have shape {shape}.")
 
 
 class SignalWarp(SignalOrbit):
     """An orbit of signals that moves points in time. Subclasses set ``num_draws`` and write ``times``."""
 
     def __init__(
-        self, border: Border = "edge", interpolation: Interpolation = "linear", interval: Number = 1.0, unit: str = SAMPLES
+        self,
+        border: Border = "edge",
+        interpolation: Interpolation = "linear",
+        interval: Number = 1.0,
+        unit: str = SAMPLES,
     ) -> None:
         super().__init__(interval, unit)
         for name, value, known in (("border", border, Border), ("interpolation", interpolation, Interpolation)):
@@ -79,7 +83,7 @@ class SignalWarp(SignalOrbit):
         self.border, self.interpolation = border, interpolation
 
     def times(self, t: Times, u: WarpDraws) -> Times:
-        """The input times that the output times t look at, in samples from the centre; ``u[..., i]`` broadcasts against t.
+        """Input times that the output times t look at, in samples from the centre; ``u[..., i]`` broadcasts against t.
 
         t is one-dimensional where the output samples themselves are meant, and else has times for each row and draw.
         """
@@ -112,7 +116,7 @@ class SignalWarpProduct(Parts, SignalWarp):
         self.border, self.interpolation = parts[0].border, parts[0].interpolation
 
     def times(self, t: Times, u: WarpDraws) -> Times:
-        for part, piece in reversed(self.pieces(u, t.shape[-1:])):  # the last to act is the first that output times meet
+        for part, piece in reversed(self.pieces(u, t.shape[-1:])):  # output times meet the last to act first
             t = part.times(t, piece)
         return t
 
@@ -126,8 +130,8 @@ class TimeShift(SignalWarp):
 
     Args:
         shift: a half-width or a (min, max) pair; by default two samples to either side. A learned range contains zero.
-        border: what lies outside the signal: ``edge``, ``zero``, ``reflect`` or ``circular``. A circular signal has no first
-            sample. There a half-width of half the length is every shift, and a larger one covers some shifts twice.
+        border: what lies outside the signal: ``edge``, ``zero``, ``reflect`` or ``circular``. A circular signal has no
+            first sample. There a half-width of half the length is every shift, and a larger one covers some twice.
         interpolation: ``linear``, or ``cubic``, which keeps the height of peaks.
         interval, unit: the distance between samples, for lengths in other units than samples.
     """

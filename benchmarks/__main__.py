@@ -1,4 +1,5 @@
-"""One training step of orbitgp against the bare operations that it is made of and against a straightforward GPyTorch version.
+"""One training step of orbitgp against the bare operations that it is made of and against a straightforward GPyTorch
+version.
 
     python -m benchmarks                   # all three shapes, growth, memory, prediction, profile
     python -m benchmarks --full            # the straightforward version at the largest shape too
@@ -33,7 +34,13 @@ from benchmarks.report import RESULTS, markdown, save, setting
 
 SHAPES = {
     "cpu": [Shape(50, 20, 200), Shape(100, 32, 500), Shape(200, 120, 1200)],
-    "cuda": [Shape(50, 20, 200), Shape(100, 32, 500), Shape(200, 120, 1200), Shape(200, 64, 1000), Shape(1500, 64, 3000)],
+    "cuda": [
+        Shape(50, 20, 200),
+        Shape(100, 32, 500),
+        Shape(200, 120, 1200),
+        Shape(200, 64, 1000),
+        Shape(1500, 64, 3000),
+    ],
 }
 PARTS = ("steps", "profiles", "predictions", "accuracy", "growth", "processes")
 
@@ -42,15 +49,21 @@ def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m benchmarks", description="What a training step costs.")
     parser.add_argument("--full", action="store_true", help="the slow parts too")
     parser.add_argument("--only", choices=(*PARTS, "answers"), nargs="+", default=PARTS, help="these parts alone")
-    parser.add_argument("--against", metavar="COMMIT", help="answers of an earlier commit, or of a folder with its src, too")
+    parser.add_argument(
+        "--against", metavar="COMMIT", help="answers of an earlier commit, or of a folder with its src, too"
+    )
     parser.add_argument("--jobs", type=int, default=1, help="answers at a time")
     parser.add_argument("--shapes", nargs="+", help="minibatch,S,M")
     parser.add_argument("--device", type=torch.device, default="cuda" if torch.cuda.is_available() else "cpu")
     parser.add_argument("--threads", type=int, default=os.cpu_count())
     parser.add_argument("--seconds", type=float, default=12.0, help="about how long the rounds of one comparison take")
-    parser.add_argument("--clock", choices=["wall", "cpu"], default="wall", help="cpu: of the process, for busy machines")
+    parser.add_argument(
+        "--clock", choices=["wall", "cpu"], default="wall", help="cpu: of the process, for busy machines"
+    )
     parser.add_argument("--out", type=Path, default=RESULTS, help="where the results go")
-    parser.add_argument("--page", action="store_true", help="only write docs/notes/speed.md from the results that there are")
+    parser.add_argument(
+        "--page", action="store_true", help="only write docs/notes/speed.md from the results that there are"
+    )
     parser.add_argument("--memory", help=argparse.SUPPRESS)
     args = parser.parse_args()
     if args.page:
@@ -108,7 +121,9 @@ def _line(name: str, result: dict[str, Any]) -> str:
         return f"profile {result['shape']}: {sum(result['parts'].values()):,.1f} ms{waits}\n{parts}"
     gemm, sum_of_bare = (result["ratios"][key]["median"] for key in ("orbitgp / GEMM", "orbitgp / bare"))
     times = ", ".join(f"{name} {ms:,.2f} ms" for name, ms in result["milliseconds"].items())
-    return f"step {result['shape']}: {sum_of_bare:.2f} x bare, {gemm:.2f} x GEMM; {times}; MB {result['peak_megabytes']}"
+    return (
+        f"step {result['shape']}: {sum_of_bare:.2f} x bare, {gemm:.2f} x GEMM; {times}; MB {result['peak_megabytes']}"
+    )
 
 
 if __name__ == "__main__":

@@ -1,7 +1,7 @@
 """What the fast paths in float32 lose: relative errors of the bound and of all gradients against plain float64.
 
-The reference is the same model with GPyTorch's own evaluation of the kernel and automatic differentiation, in float64, on the
-same draws. q(u) is the best one for these data, where gradients are small and errors show.
+The reference is the same model with GPyTorch's own evaluation of the kernel and automatic differentiation, in float64,
+on the same draws. q(u) is the best one for these data, where gradients are small and errors show.
 """
 
 from __future__ import annotations

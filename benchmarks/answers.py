@@ -1,12 +1,12 @@
 """Time to answer: a dozen default fits, here and at an earlier commit, and what a user would take instead.
 
-Every fit runs in a process of its own, on one thread, and its CPU seconds count. Fits of this checkout and of the earlier one
-take turns, or run at the same time, so that a busy machine slows both. This file is the program of those processes, too: it
-imports nothing but the library that ``PYTHONPATH`` names, and speaks to its public interface alone.
+Every fit runs in a process of its own, on one thread, and its CPU seconds count. Fits of this checkout and of the
+earlier one take turns, or run at the same time, so that a busy machine slows both. This file is the program of those
+processes, too: it imports nothing but the library that ``PYTHONPATH`` names, and speaks to its public interface alone.
 
     python -m benchmarks --only answers                      # small fits
     python -m benchmarks --only answers --full               # all of them
-    python -m benchmarks --only answers --against COMMIT     # beside those of an earlier commit, or of a folder with its src
+    python -m benchmarks --only answers --against COMMIT  # beside those of an earlier commit or a folder with its src
     python -m benchmarks --only answers --jobs 14            # fourteen fits at a time
 """
 
@@ -38,7 +38,13 @@ SMALL = (
     "digits 100 rotation", "digits 100 affine", "digits 100 deformation", "digits 300 rotation",
     "signals 100 timeshift", "table 331", "table 2499",
 )  # fmt: skip
-LARGE = ("digits 300 affine", "digits 300 deformation", "digits 1347 rotation", "digits 1347 affine", "signals 100 timewarp")
+LARGE = (
+    "digits 300 affine",
+    "digits 300 deformation",
+    "digits 1347 rotation",
+    "digits 1347 affine",
+    "signals 100 timewarp",
+)
 GPU = ("digits 7291 rotation", "digits 60000 affine")
 RIVALS = {  # those that take minutes are left out
     "digits 100 rotation": ("scikit-learn", "GPyTorch", "network"),
@@ -143,7 +149,11 @@ def gpytorch_fit(case: str, device: str) -> dict[str, Any]:
     x, y, x_test, y_test = data_of(case)
     turned = [
         np.stack(
-            [rotate(images, angle, axes=(1, 2), reshape=False, order=1) for angle in np.linspace(-ANGLES, ANGLES, TURNS)], 1
+            [
+                rotate(images, angle, axes=(1, 2), reshape=False, order=1)
+                for angle in np.linspace(-ANGLES, ANGLES, TURNS)
+            ],
+            1,
         )
         for images in (x, x_test)
     ]
@@ -178,7 +188,10 @@ def gpytorch_fit(case: str, device: str) -> dict[str, Any]:
     targets = torch.nn.functional.one_hot(torch.from_numpy(y).long()).double().T
     likelihood = gpytorch.likelihoods.GaussianLikelihood()
     model = Model(targets, likelihood).double()
-    bound, optimiser = gpytorch.mlls.ExactMarginalLogLikelihood(likelihood, model), torch.optim.Adam(model.parameters(), 0.1)
+    bound, optimiser = (
+        gpytorch.mlls.ExactMarginalLogLikelihood(likelihood, model),
+        torch.optim.Adam(model.parameters(), 0.1),
+    )
     for _ in range(STEPS):
         optimiser.zero_grad()
         (-bound(model(seen), targets).sum()).backward()
@@ -187,7 +200,9 @@ def gpytorch_fit(case: str, device: str) -> dict[str, Any]:
     with torch.no_grad():
         means, noise = model.mean_module(seen), likelihood.noise * torch.eye(len(seen))
         weights = torch.linalg.solve(model.covar_module(seen).to_dense() + noise, (targets - means).T)
-        scores = torch.cat([model.covar_module(some, seen).to_dense() @ weights for some in new.split(50)]) + means[:, 0]
+        scores = (
+            torch.cat([model.covar_module(some, seen).to_dense() @ weights for some in new.split(50)]) + means[:, 0]
+        )
     return {"seconds": seconds, "score": float(np.mean(scores.argmax(1).numpy() == y_test))}
 
 
@@ -235,7 +250,9 @@ def in_new_process(checkout: Path, who: str, case: str, device: str) -> dict[str
     path = os.pathsep.join(filter(None, (str(checkout / "src"), os.environ.get("PYTHONPATH"))))
     environment = {**os.environ, "PYTHONPATH": path, "OMP_NUM_THREADS": "1", "MKL_NUM_THREADS": "1"}
     command = [sys.executable, str(Path(__file__).resolve()), who, case, device]
-    done = subprocess.run(command, env=environment, cwd=tempfile.gettempdir(), capture_output=True, text=True, check=False)
+    done = subprocess.run(
+        command, env=environment, cwd=tempfile.gettempdir(), capture_output=True, text=True, check=False
+    )
     if done.returncode:
         return {"failed": done.stderr.strip().splitlines()[-1:] or ["no reason"]}
     found: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
@@ -270,7 +287,9 @@ def answers(full: bool, device: str, against: str | None, jobs: int = 1) -> list
             found[case][name] = done.result()
             print(json.dumps({"case": case, "by": name, **done.result()}), flush=True)
     in_order = [(case, name) for case, name, *_ in asked]
-    return [{"case": case, "fits": {name: found[case][name] for one, name in in_order if one == case}} for case in cases]
+    return [
+        {"case": case, "fits": {name: found[case][name] for one, name in in_order if one == case}} for case in cases
+    ]
 
 
 def answers_table(found: Sequence[dict[str, Any]]) -> str:
@@ -288,7 +307,16 @@ def answers_table(found: Sequence[dict[str, Any]]) -> str:
             evidence = f"{fit['evidence']:,.1f} ± {fit['error']:.2g}" if ours else ""
             pairs, evaluations = (f"{fit['pairs']:.0%}", f"{fit['evaluations']:,}") if ours else ("", "")
             draws = str(fit.get("draws") or "")
-            cells = [one["case"], who, f"{fit['seconds']:,.1f}", evaluations, pairs, draws, evidence, f"{fit['score']:.3f}"]
+            cells = [
+                one["case"],
+                who,
+                f"{fit['seconds']:,.1f}",
+                evaluations,
+                pairs,
+                draws,
+                evidence,
+                f"{fit['score']:.3f}",
+            ]
             lines.append("| " + " | ".join(cells) + " |")
     ratios = [
         np.log(fits["orbitgp"]["seconds"] / fit["seconds"])

@@ -1,7 +1,7 @@
 """The bare operations of a training step, each on operands that are there already, forward and backward.
 
-The products and factorisations that a step is made of when it is written down plainly with torch, and nothing between them: no
-orbit, no kernel map of the large matrix, no moments, no bound.
+The products and factorisations that a step is made of when it is written down plainly with torch, and nothing between
+them: no orbit, no kernel map of the large matrix, no moments, no bound.
 """
 
 from __future__ import annotations
@@ -72,5 +72,14 @@ def bare(shape: Shape, data: Problem) -> dict[str, Task]:
     def covariance() -> tuple[Tensor, Tensor, Tensor]:
         return a @ root, t @ root.mT, a.mT @ t
 
-    tasks = (lambda: xa @ z.mT, lambda: w @ z, lambda: w.mT @ xa, kff, grid_sample, kuu, cholesky_and_solves, covariance)
+    tasks = (
+        lambda: xa @ z.mT,
+        lambda: w @ z,
+        lambda: w.mT @ xa,
+        kff,
+        grid_sample,
+        kuu,
+        cholesky_and_solves,
+        covariance,
+    )
     return dict(zip(BARE, tasks, strict=True))

@@ -2,10 +2,10 @@
 
     python -m benchmarks.exact [shifts digits tables ...] [--clock cpu --threads 1]
 
-The floor of a fit is the time of its matrix products and factorisations alone, each at the speed that this machine reaches for
-them: for every evaluation with a gradient four products between half of all pairs of samples, for every other one of them, and
-the factorisation and inverse of the covariance in double precision. ``--clock cpu`` counts the CPU time of the process, for
-machines that others use, too.
+The floor of a fit is the time of its matrix products and factorisations alone, each at the speed that this machine
+reaches for them: for every evaluation with a gradient four products between half of all pairs of samples, for every
+other one of them, and the factorisation and inverse of the covariance in double precision. ``--clock cpu`` counts the
+CPU time of the process, for machines that others use, too.
 """
 
 from __future__ import annotations
@@ -129,7 +129,9 @@ def tables(clock: Clock) -> str:
             model.fit(x, y)
             times.append(clock() - begin)
         name = load.__name__.removeprefix("load_")
-        lines.append(f"{name} {x.shape}: {times[0]:.2f} s, scikit-learn {times[1]:.2f} s, ratio {times[0] / times[1]:.1f}")
+        lines.append(
+            f"{name} {x.shape}: {times[0]:.2f} s, scikit-learn {times[1]:.2f} s, ratio {times[0] / times[1]:.1f}"
+        )
     return "\n".join(lines)
 
 
@@ -137,7 +139,9 @@ PARTS = {"shifts": shifts, "tables": tables, "digits": rotations}
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(prog="python -m benchmarks.exact", description="What a fit by exact evidence costs.")
+    parser = argparse.ArgumentParser(
+        prog="python -m benchmarks.exact", description="What a fit by exact evidence costs."
+    )
     parser.add_argument("parts", nargs="*", choices=list(PARTS), default=list(PARTS))
     parser.add_argument("--clock", choices=["wall", "cpu"], default="wall")
     parser.add_argument("--threads", type=int, default=torch.get_num_threads())

@@ -2,11 +2,11 @@
 
     python -m benchmarks.groups [--points 300] [--largest 6]
 
-Each entry of K_f of an isotropic kernel is a mean over n! elements. Times are CPU seconds, for the matrix alone and with its
-gradient in the lengthscale. Each is measured in a process of its own. Memory is the peak of that process, less the memory of
-its modules. ``exact inference`` is the matrix that ``InvariantGPRegressor`` computes. The package is compared if it is
-installed (``pip install invariantkernels``). Ten coordinates have 3,628,800 orders, too many to enumerate: 64 of them are
-drawn.
+Each entry of K_f of an isotropic kernel is a mean over n! elements. Times are CPU seconds, for the matrix alone and
+with its gradient in the lengthscale. Each is measured in a process of its own. Memory is the peak of that process, less
+the memory of its modules. ``exact inference`` is the matrix that ``InvariantGPRegressor`` computes. The package is
+compared if it is installed (``pip install invariantkernels``). Ten coordinates have 3,628,800 orders, too many to
+enumerate: 64 of them are drawn.
 """
 
 from __future__ import annotations
@@ -71,7 +71,9 @@ def main() -> None:
     args = parser.parse_args()
     methods = ["one_sum", "exact_inference", *(["other_package"] if find_spec("invariantkernels") else [])]
     spawn = multiprocessing.get_context("spawn")
-    print("| group | method | seconds | MiB | with gradient, seconds | MiB | mean of K_f |\n|---|---|---|---|---|---|---|")
+    print(
+        "| group | method | seconds | MiB | with gradient, seconds | MiB | mean of K_f |\n|---|---|---|---|---|---|---|"
+    )
     for size in (*range(3, args.largest + 1), 10):
         small = ["double_sum"] if size <= 4 else []
         for method in ["exact_inference"] if size > 7 else [*methods, *small]:
@@ -81,7 +83,10 @@ def main() -> None:
                     found.append(pool.apply(measure, (method, args.points, size, gradient)))
             (seconds, memory, mean), (slower, more, _) = found
             name = method.replace("_", " ")
-            print(f"| S_{size} | {name} | {seconds:.2f} | {memory:.0f} | {slower:.2f} | {more:.0f} | {mean:.12f} |", flush=True)
+            print(
+                f"| S_{size} | {name} | {seconds:.2f} | {memory:.0f} | {slower:.2f} | {more:.0f} | {mean:.12f} |",
+                flush=True,
+            )
 
 
 if __name__ == "__main__":

@@ -34,7 +34,12 @@ from orbitgp.orbits import Rotation
 CONTESTANTS: dict[str, Any] = {"orbitgp": Orbitgp, "straightforward": Straightforward}
 LARGE = 10_000_000  # entries of the kernel matrix from which what takes minutes is left to --full
 NEW_IMAGES = 1000
-EXACT = {"data": 1000, "samples": 16, "images": 200, "points": 200}  # an exact model, new images, points of a compact model
+EXACT = {
+    "data": 1000,
+    "samples": 16,
+    "images": 200,
+    "points": 200,
+}  # an exact model, new images, points of a compact model
 BASE = {"rows": 100, "samples": 32, "inducing": 500, "size": 28, "outputs": 10}
 GROWTH = {
     "rows": [50, 100, 200, 400],
@@ -55,7 +60,9 @@ def steps(shape: Shape, args: argparse.Namespace) -> dict[str, Any]:
     times = best(rounds)
     ratios = {"orbitgp / bare": ratio(rounds, "orbitgp", BARE), "orbitgp / GEMM": ratio(rounds, "orbitgp", GEMM)}
     if "straightforward" in contestants:  # in rounds of its own: it leaves neither cache nor memory as it found them
-        pair = interleaved({"orbitgp": ours, "straightforward": Straightforward(shape, data).step}, args.device, 0, args.clock)
+        pair = interleaved(
+            {"orbitgp": ours, "straightforward": Straightforward(shape, data).step}, args.device, 0, args.clock
+        )
         times["straightforward"] = best(pair)["straightforward"]
         ratios["straightforward / orbitgp"] = ratio(pair, "straightforward", ["orbitgp"])
     return {
@@ -103,7 +110,8 @@ def predictions(shape: Shape, args: argparse.Namespace) -> dict[str, Any]:
 
 
 def exact_predictions(args: argparse.Namespace) -> dict[str, Any]:
-    """New images by an exact model, and by the compact one made of it, beside the product that all pairs of samples take."""
+    """New images by an exact model, and by the compact one made of it, beside the product that all pairs of samples
+    take."""
     data, images, samples = EXACT["data"], EXACT["images"], EXACT["samples"]
     found, x = problem(Shape(data, samples, 1), args.device), new_images(images, args.device)
     kernel, likelihood = ScaleKernel(RBFKernel()), Dirichlet(OUTPUTS, concentration=1e-3)
@@ -139,7 +147,9 @@ def growth(args: argparse.Namespace) -> dict[str, Any]:
     found = {}
     for name, sizes in GROWTH.items():
         shapes = [Shape(**{**BASE, name: size}) for size in sizes]
-        tasks: dict[str, Task] = {str(n): Orbitgp(s, problem(s, args.device)).step for n, s in zip(sizes, shapes, strict=True)}
+        tasks: dict[str, Task] = {
+            str(n): Orbitgp(s, problem(s, args.device)).step for n, s in zip(sizes, shapes, strict=True)
+        }
         times = list(best(interleaved(tasks, args.device, args.seconds, args.clock)).values())
         label, shown = ("dimension", [n**2 for n in sizes]) if name == "size" else (name, sizes)
         found[label] = {"sizes": shown, "milliseconds": times, "slope": slope([float(n) for n in shown], times)}
@@ -160,7 +170,9 @@ def _peak(name: str, what: str, shape: Shape, args: argparse.Namespace) -> float
         gc.collect()
         return device_peak_memory(lambda: _call(name, what, shape, args.device)(), args.device)
     sizes = f"{shape.rows},{shape.samples},{shape.inducing}"
-    return peak_memory(["--memory", f"{name},{what}", "--shapes", sizes, "--device", "cpu", "--threads", str(args.threads)])
+    return peak_memory(
+        ["--memory", f"{name},{what}", "--shapes", sizes, "--device", "cpu", "--threads", str(args.threads)]
+    )
 
 
 def _call(name: str, what: str, shape: Shape, device: torch.device) -> Callable[[], object]:

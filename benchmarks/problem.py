@@ -68,7 +68,9 @@ def problem(shape: Shape, device: torch.device, dtype: torch.dtype = torch.float
     q_mean = 0.3 * torch.randn(shape.inducing, shape.outputs, generator=generator, dtype=torch.float64)
     noise = torch.randn(shape.inducing, shape.inducing, generator=generator, dtype=torch.float64)
     q_sqrt = 0.5 * torch.eye(shape.inducing, dtype=torch.float64) + 0.3 * noise.tril(-1) / math.sqrt(shape.inducing)
-    return Problem(x.to(device, dtype), y.to(device), inducing.to(device, dtype), q_mean.to(device), q_sqrt[None].to(device))
+    return Problem(
+        x.to(device, dtype), y.to(device), inducing.to(device, dtype), q_mean.to(device), q_sqrt[None].to(device)
+    )
 
 
 def kernel() -> Kernel:
@@ -82,7 +84,9 @@ class Orbitgp:
 
     def __init__(self, shape: Shape, data: Problem, k: Kernel | None = None) -> None:
         self.shape, self.data = shape, data
-        self.model = InvariantGP(k or kernel(), Rotation(DEGREES), data.inducing, shape.outputs, mean="zero", jitter=JITTER)
+        self.model = InvariantGP(
+            k or kernel(), Rotation(DEGREES), data.inducing, shape.outputs, mean="zero", jitter=JITTER
+        )
         self.model.to(data.x.device)
         self.likelihood = Gaussian(shape.outputs, noise=NOISE).to(data.x.device)
         with torch.no_grad():

@@ -37,7 +37,10 @@ def shared() -> list[dict[str, Any]]:
         found.append(
             {
                 "inducing": inducing,
-                "milliseconds": {"one process, two threads": alone["ms"], "two processes, one thread each": together["ms"]},
+                "milliseconds": {
+                    "one process, two threads": alone["ms"],
+                    "two processes, one thread each": together["ms"],
+                },
                 "efficiency": round(alone["ms"] / together["ms"], 2),
                 "processor_milliseconds": [alone["cpu"], together["cpu"]],
                 "reduced": together["reduced"],

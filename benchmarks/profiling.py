@@ -1,4 +1,5 @@
-"""Where the time of a step goes: by stage on a CPU, by kernel on a GPU, and whether the host ever waits for the device."""
+"""Where the time of a step goes: by stage on a CPU, by kernel on a GPU, and whether the host ever waits for the
+device."""
 
 from __future__ import annotations
 
@@ -48,7 +49,9 @@ def _stages(contestant: Orbitgp, clock: Callable[[], float]) -> dict[str, float]
         return staticmethod(call)
 
     with ExitStack() as stack:
-        for name, owner, way in ((n, o, w) for n, owners in STAGES.items() for o in owners for w in ("forward", "backward")):
+        for name, owner, way in (
+            (n, o, w) for n, owners in STAGES.items() for o in owners for w in ("forward", "backward")
+        ):
             stack.enter_context(patch.object(owner, way, watched(getattr(owner, way), f"{name}, {way}")))
         with timed(REST):
             contestant.step()
@@ -79,4 +82,6 @@ def waits(contestant: Orbitgp) -> list[str]:
             contestant.step()
     finally:
         torch.cuda.set_sync_debug_mode("default")
-    return sorted({f"{w.filename.rsplit('/', 1)[-1]}:{w.lineno} {w.message}" for w in caught if "synchron" in str(w.message)})
+    return sorted(
+        {f"{w.filename.rsplit('/', 1)[-1]}:{w.lineno} {w.message}" for w in caught if "synchron" in str(w.message)}
+    )

@@ -66,8 +66,9 @@ def markdown(results: dict[str, Any]) -> str:
         f"## {s['hardware']}",
         "",
         f"{s['threads']} threads, torch {s['torch']}, gpytorch {s['gpytorch']}, {s['date']}, commit {s['commit']}. "
-        "Rotated 28×28 images, ten outputs, float32 samples, every gradient. Shapes are (minibatch, orbit samples S, inducing "
-        "points M). Times are the smallest of several interleaved rounds, in milliseconds; ratios are medians over the rounds.",
+        "Rotated 28×28 images, ten outputs, float32 samples, every gradient. Shapes are (minibatch, orbit samples S, "
+        "inducing points M). Times are the smallest of several interleaved rounds, in milliseconds; ratios are medians "
+        "over the rounds.",
     ]
     if s["clock"] == "cpu":
         lines[-1] += " Measured in CPU time of the process, on a busy machine."
@@ -91,14 +92,21 @@ def markdown(results: dict[str, Any]) -> str:
         lines += ["", "### Growth of the step: time ~ size^slope", ""]
         rows = [["", "sizes", "ms", "slope"]]
         rows += [
-            [name, ", ".join(map(str, g["sizes"])), ", ".join(f"{t:.3g}" for t in g["milliseconds"]), f"{g['slope']:.2f}"]
+            [
+                name,
+                ", ".join(map(str, g["sizes"])),
+                ", ".join(f"{t:.3g}" for t in g["milliseconds"]),
+                f"{g['slope']:.2f}",
+            ]
             for name, g in results["growth"].items()
         ]
         lines += _table(rows)
     if "processes" in results:
         found = results["processes"]
         rows = [["", *(f"M = {part['inducing']}" for part in found)]]
-        rows += [[f"{name}, ms", *(_ms(part["milliseconds"][name]) for part in found)] for name in found[0]["milliseconds"]]
+        rows += [
+            [f"{name}, ms", *(_ms(part["milliseconds"][name]) for part in found)] for name in found[0]["milliseconds"]
+        ]
         rows.append(["one process / two processes", *(f"{part['efficiency']:.2f}" for part in found)])
         for i, count in enumerate(("one process", "two processes")):
             rows.append([f"processor time of {count}, ms", *(_ms(part["processor_milliseconds"][i]) for part in found)])
@@ -121,7 +129,9 @@ def _step_rows(steps: list[dict[str, Any]]) -> list[list[str]]:
         ("orbitgp / torch alone", "orbitgp / torch alone"),
         ("straightforward / orbitgp", "straightforward / orbitgp"),
     ):
-        rows.append([title, *(f"{step['ratios'][key]['median']:.2f}" if key in step["ratios"] else "–" for step in steps)])
+        rows.append(
+            [title, *(f"{step['ratios'][key]['median']:.2f}" if key in step["ratios"] else "–" for step in steps)]
+        )
     for name in ("orbitgp", "straightforward"):
         rows.append([f"peak memory in MB, {name}", *(_ms(step["peak_megabytes"].get(name)) for step in steps)])
     return rows
@@ -139,7 +149,9 @@ def _prediction_rows(predictions: list[dict[str, Any]]) -> list[list[str]]:
     for title, key in (("orbitgp / bare GEMM", "orbitgp / GEMM"), ("orbitgp / torch alone", "orbitgp / torch alone")):
         rows.append([title, *(f"{p['ratios'][key]['median']:.2f}" if key in p["ratios"] else "–" for p in predictions)])
     for count in predictions[0]["peak_megabytes"]:
-        rows.append([f"peak memory in MB, {int(count):,} images", *(_ms(p["peak_megabytes"].get(count)) for p in predictions)])
+        rows.append(
+            [f"peak memory in MB, {int(count):,} images", *(_ms(p["peak_megabytes"].get(count)) for p in predictions)]
+        )
     return rows
 
 

@@ -2,8 +2,9 @@
 
     python -m benchmarks.side_by_side --device cuda --models 24 --jobs 1 2 4 8
 
-A worker process that is there already keeps its context on a GPU, so each number of jobs is timed twice. Of the batch, only the
-bare operations of a step are timed, on operands that are there already: what ``torch.vmap`` could gain at best.
+A worker process that is there already keeps its context on a GPU, so each number of jobs is timed twice. Of the batch,
+only the bare operations of a step are timed, on operands that are there already: what ``torch.vmap`` could gain at
+best.
 """
 
 from __future__ import annotations
@@ -46,7 +47,9 @@ def bare_step(count: int, inducing: int, device: torch.device) -> Task:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(prog="python -m benchmarks.side_by_side", description="Many small models on one device.")
+    parser = argparse.ArgumentParser(
+        prog="python -m benchmarks.side_by_side", description="Many small models on one device."
+    )
     parser.add_argument("--device", default="cpu")
     parser.add_argument("--models", type=int, default=24)
     parser.add_argument("--jobs", type=int, nargs="+", default=[1, 2, 4, 8])
@@ -57,7 +60,10 @@ def main() -> None:
     device = torch.device(args.device)
     tasks = {str(count): bare_step(count, args.num_inducing, device) for count in (1, args.models)}
     share = ratio(interleaved(tasks, device, seconds=2.0), str(args.models), ["1"])["median"] / args.models
-    print(f"bare steps of {args.models} models: a batch takes {share:.2f} times as long as one after the other", flush=True)
+    print(
+        f"bare steps of {args.models} models: a batch takes {share:.2f} times as long as one after the other",
+        flush=True,
+    )
     data = digits()
     settings = {"inference": args.inference, "device": args.device, "num_samples": 32}
     if args.inference == "sparse":
@@ -72,7 +78,8 @@ def main() -> None:
             evidence = found if evidence is None else evidence
             apart = np.abs(found / evidence - 1).max()
             print(
-                f"{n_jobs} at a time, {what}: {seconds:.1f} s for {args.models} models; evidence apart {apart:.1e}", flush=True
+                f"{n_jobs} at a time, {what}: {seconds:.1f} s for {args.models} models; evidence apart {apart:.1e}",
+                flush=True,
             )
 
 

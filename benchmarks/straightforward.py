@@ -1,4 +1,5 @@
-"""The same model, written down with GPyTorch's kernels: all pairs, a solve for every sample, a covariance for each output."""
+"""The same model, written down with GPyTorch's kernels: all pairs, a solve for every sample, a covariance for each
+output."""
 
 from __future__ import annotations
 
@@ -59,7 +60,10 @@ class Straightforward(nn.Module):
         fit = -0.5 * (math.log(2 * math.pi) + self.log_noise + (y**2 - 2 * y * mean.mean(1) + second) / noise)
         diagonal = self.q_sqrt.diagonal(dim1=-2, dim2=-1)
         kl = 0.5 * (
-            self.q_mean.square().sum() + self.q_sqrt.square().sum() - diagonal.square().log().sum() - self.q_mean.numel()
+            self.q_mean.square().sum()
+            + self.q_sqrt.square().sum()
+            - diagonal.square().log().sum()
+            - self.q_mean.numel()
         )
         bound = fit.sum() * (NUM_DATA / n) - kl
         (-bound).backward()

@@ -20,7 +20,8 @@ Rounds = dict[str, list[float]]  # seconds of each task in each round
 
 
 def timed(task: Task, device: torch.device, clock: Callable[[], float] = time.perf_counter) -> float:
-    """Seconds of a call that follows another of the same, as in training. On CUDA the mean of five, by events on the device."""
+    """Seconds of a call that follows another of the same, as in training. On CUDA the mean of five, by events on the
+    device."""
     if device.type == "cuda":
         begin, end = torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)
         torch.cuda.synchronize(device)
@@ -57,10 +58,14 @@ def best(rounds: Rounds) -> dict[str, float]:
 
 
 def ratio(rounds: Rounds, task: str, parts: Sequence[str]) -> dict[str, float]:
-    """One task against the sum of others: the median of the ratios within a round, and the ratio of the smallest times."""
+    """One task against the sum of others: the median of the ratios within a round, and the ratio of the smallest
+    times."""
     sums = [sum(times) for times in zip(*(rounds[part] for part in parts), strict=True)]
     paired = median(a / b for a, b in zip(rounds[task], sums, strict=True))
-    return {"median": round(paired, 3), "of_minima": round(min(rounds[task]) / sum(min(rounds[part]) for part in parts), 3)}
+    return {
+        "median": round(paired, 3),
+        "of_minima": round(min(rounds[task]) / sum(min(rounds[part]) for part in parts), 3),
+    }
 
 
 def slope(sizes: Sequence[float], seconds: Sequence[float]) -> float:

@@ -1,7 +1,7 @@
 """What sampling an orbit costs, against the interpolation that nobody can avoid.
 
-The yardstick is `torch.nn.functional.grid_sample` with a grid that is there already, forward and backward (into the grid), on
-as many images as the orbit makes. Both are timed in turn in one run, and the smaller time of several counts.
+The yardstick is `torch.nn.functional.grid_sample` with a grid that is there already, forward and backward (into the
+grid), on as many images as the orbit makes. Both are timed in turn in one run, and the smaller time of several counts.
 
     python -m benchmarks.warps            # or: python benchmarks/warps.py
 """
@@ -40,15 +40,21 @@ def seconds(task: Callable[[], None], device: torch.device) -> float:
     return time.perf_counter() - start
 
 
-def run(images: int = 18_000, samples: int = 32, size: int = 28, repeats: int = 5, device: str = "cpu") -> dict[str, object]:
-    """Milliseconds of the yardstick and of each orbit, and their ratio, for `images` samples of size x size in float32."""
+def run(
+    images: int = 18_000, samples: int = 32, size: int = 28, repeats: int = 5, device: str = "cpu"
+) -> dict[str, object]:
+    """Milliseconds of the yardstick and of each orbit, and their ratio, for `images` samples of size x size in
+    float32."""
     place = torch.device(device)
     generator = torch.Generator(place).manual_seed(0)
     rows = images // samples
     x = torch.rand(rows, size, size, generator=generator, device=place)
     copies = x[:, None].repeat_interleave(samples, 0)
-    # Points near the pixels that they start from, as after a small warp: memory is read in the same order as by an orbit.
-    still = F.affine_grid(torch.eye(2, 3, device=place).expand(len(copies), 2, 3), list(copies.shape), align_corners=False)
+    # Points near the pixels that they start from, as after a small warp: memory is read in the same order as by an
+    # orbit.
+    still = F.affine_grid(
+        torch.eye(2, 3, device=place).expand(len(copies), 2, 3), list(copies.shape), align_corners=False
+    )
     grid = (still + 0.02 * torch.randn(still.shape, generator=generator, device=place)).requires_grad_()
     weight = torch.rand(len(copies), 1, size, size, generator=generator, device=place)
 
@@ -59,7 +65,9 @@ def run(images: int = 18_000, samples: int = 32, size: int = 28, repeats: int = 
     def sampled(orbit: Orbit) -> Callable[[], None]:
         def task() -> None:
             orbit.zero_grad()
-            u = base_draws("qmc", rows, 2, samples // 2, orbit.draws_for(x.shape[1:]), generator=generator, device=place)
+            u = base_draws(
+                "qmc", rows, 2, samples // 2, orbit.draws_for(x.shape[1:]), generator=generator, device=place
+            )
             orbit.transform(x, u.flatten(1, 2)).backward(weight.view(rows, samples, size, size))
 
         return task

@@ -2,10 +2,12 @@
 
 Docstrings name classes as Sphinx does, which is code and nothing else here.
 
-Pictures lie beside the records that they are drawn from, in results/ and not among the pages. A page refers to them as is right
-in the repository, ``../../results/NAME.png``; the site gets copies. A picture that is not drawn yet is left out.
+Pictures lie beside the records that they are drawn from, in results/ and not among the pages. A page refers to them as
+is right in the repository, ``../../results/NAME.png``; the site gets copies. A picture that is not drawn yet is left
+out.
 
-Source files are linked as in the repository too, ``../../src/NAME.py``. On the site these links lead to the project's home.
+Source files are linked as in the repository too, ``../../src/NAME.py``. On the site these links lead to the project's
+home.
 
 ``<!-- options: learn -->`` becomes the table of that command's options. A page with jupytext's header
 is a notebook, too.
@@ -36,14 +38,17 @@ def on_files(files: Any, config: Any) -> Any:
     """Every picture of results/ is a file of the site, and every notebook, to download."""
     for page in list(files.documentation_pages()):
         if page.content_string.startswith("---\njupyter:"):
-            files.append(File.generated(config, page.src_uri.replace(".md", ".ipynb"), content=notebook(page.content_string)))
+            files.append(
+                File.generated(config, page.src_uri.replace(".md", ".ipynb"), content=notebook(page.content_string))
+            )
     for picture in sorted(RESULTS.glob("*.png")):
         files.append(File.generated(config, f"results/{picture.name}", abs_src_path=str(picture)))
     return files
 
 
 def on_page_markdown(markdown: str, **_: Any) -> str:
-    """``../../results/toy.png`` becomes ``../results/toy.png``, or nothing; ``(../../src/`` leads to the project's home."""
+    """``../../results/toy.png`` becomes ``../results/toy.png``, or nothing; ``(../../src/`` leads to the project's
+    home."""
     markdown = _SOURCE.sub(rf"]({HOME}/\1/", markdown)
     markdown = _OPTIONS.sub(lambda found: options(found[1]), markdown)
     return _PICTURE.sub(lambda found: found[1] + found[2] if (RESULTS / found[3]).exists() else "", markdown)
@@ -81,4 +86,6 @@ def notebook(page: str) -> str:
             source = part.strip() if number % 2 else _SHOWN.sub("", part).strip()
             cells.append({"cell_type": kind, "id": f"cell-{number}", "metadata": {}, "source": source, **code})
     kernel = {"display_name": "Python 3", "language": "python", "name": "python3"}
-    return json.dumps({"cells": cells, "metadata": {"kernelspec": kernel}, "nbformat": 4, "nbformat_minor": 5}, indent=1)
+    return json.dumps(
+        {"cells": cells, "metadata": {"kernelspec": kernel}, "nbformat": 4, "nbformat_minor": 5}, indent=1
+    )

@@ -1,4 +1,5 @@
-"""``python -m experiments``: the list of experiments; ``python -m experiments NAME [options]``: run one of them again."""
+"""``python -m experiments``: the list of experiments; ``python -m experiments NAME [options]``: run one of them
+again."""
 
 from __future__ import annotations
 
@@ -12,7 +13,8 @@ import experiments
 
 
 def available() -> dict[str, str]:
-    """Names of experiments, and of what else has a command, with the first line of their docstrings. Nothing is imported."""
+    """Names of experiments, and of what else has a command, with the first line of their docstrings. Nothing is
+    imported."""
     found = {}
     for folder in experiments.__path__:
         for module in pkgutil.iter_modules([folder]):

@@ -3,8 +3,8 @@
     python -m experiments ablation                    # ten minutes on one core
     python -m experiments ablation --cases "digits 100 affine"
 
-A line has the nats that the fits lose without the rule (evidence of the infinite orbit), and their CPU seconds over those of
-the learner as it is. Cases are those of ``benchmarks.answers``.
+A line has the nats that the fits lose without the rule (evidence of the infinite orbit), and their CPU seconds over
+those of the learner as it is. Cases are those of ``benchmarks.answers``.
 """
 
 from __future__ import annotations
@@ -35,8 +35,12 @@ LEFT_OUT: dict[str, Callable[[], Any]] = {
     ),
     "rows of the sketch": lambda: patch.object(plan, "rungs", _without_sketch(rungs.rungs)),
     "the narrow start": lambda: patch.object(ladder.Ladder, "_candidates", _without_last(ladder.Ladder._candidates)),
-    "other lengthscales": lambda: patch.object(ladder, "kernel_starts", lambda kernel: starts.kernel_starts(kernel)[:1]),
-    "the whole turn": lambda: patch.object(starts._Ruler, "start", lambda ruler, share, multiple: _alike(ruler, multiple)),
+    "other lengthscales": lambda: patch.object(
+        ladder, "kernel_starts", lambda kernel: starts.kernel_starts(kernel)[:1]
+    ),
+    "the whole turn": lambda: patch.object(
+        starts._Ruler, "start", lambda ruler, share, multiple: _alike(ruler, multiple)
+    ),
     "corrected draws": lambda: patch.object(ExactGP, "gains_by_correction", False),
     "cutting back": lambda: patch.object(ladder.Ladder, "_supported", _scored),
     "ends of lost climbs": lambda: patch.object(ladder, "least_to_win", lambda *_: -np.inf),

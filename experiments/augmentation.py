@@ -1,10 +1,10 @@
 """Data augmentation against invariance: the same transformations, used in the one way and in the other.
 
-800 digits of MNIST, as many as leave inference exact for ten copies of each on two cores, and models as a user gets them
-without options. A plain Gaussian process of the digits; the same of ten randomly transformed copies of each instead; a process
-that is insensitive to the same transformations; and one that learns how far they may go. The paper argues for the last two and
-measures none. Copies count every label ten times: their evidence is one for 8,000 targets, most of which nobody measured, and
-says nothing beside that for 800.
+800 digits of MNIST, as many as leave inference exact for ten copies of each on two cores, and models as a user gets
+them without options. A plain Gaussian process of the digits; the same of ten randomly transformed copies of each
+instead; a process that is insensitive to the same transformations; and one that learns how far they may go. The paper
+argues for the last two and measures none. Copies count every label ten times: their evidence is one for 8,000 targets,
+most of which nobody measured, and says nothing beside that for 800.
 
 ``python -m experiments augmentation --jobs 2``
 """
@@ -67,7 +67,8 @@ def check(records: Records) -> Claims:
     tolerance = 2 * (fixed.error_stderr**2 + copies.error_stderr**2) ** 0.5
     return {
         "fixed and learned invariance: less error than none": max(fixed.error, learned.error) < none.error,
-        "fixed invariance: no more error than copies by the same transformations": fixed.error <= copies.error + tolerance,
+        "fixed invariance: no more error than copies by the same transformations": fixed.error
+        <= copies.error + tolerance,
         "learned invariance: less error than copies": learned.error < copies.error,
         "learned invariance: more evidence than fixed": learned.evidence > fixed.evidence,
         "without copies, the evidence ranks the models as the error does": not wrong,
@@ -85,7 +86,9 @@ def plan(options: argparse.Namespace) -> list[Augmentation]:
     """The models that were asked for."""
     settings = QUICK if options.quick else {}
     return [
-        Augmentation(name, seed=seed, **settings, **MODELS[name]) for seed in range(options.seeds) for name in options.models
+        Augmentation(name, seed=seed, **settings, **MODELS[name])
+        for seed in range(options.seeds)
+        for name in options.models
     ]
 
 

@@ -1,18 +1,18 @@
 """A battery of small problems: does the default run reach the best evidence that ten other starts find?
 
-Cases are drawn once, by a fixed seed, from data x orbit x start x likelihood x unit of the inputs. Each is fitted by the
-estimator with nothing but defaults. Then another optimiser (L-BFGS-B, from ten random starts of orbit, kernel and likelihood)
-climbs the same exact evidence, of the same draws. A run counts as good if it is at most
+Cases are drawn once, by a fixed seed, from data x orbit x start x likelihood x unit of the inputs. Each is fitted by
+the estimator with nothing but defaults. Then another optimiser (L-BFGS-B, from ten random starts of orbit, kernel and
+likelihood) climbs the same exact evidence, of the same draws. A run counts as good if it is at most
 
     max(3 nats, 1 % of the distance between the plain Gaussian process and the best)
 
-below the best of all of them. The plain Gaussian process has the same kernel, and no orbit. Draws of an orbit may be fitted, so
-an end that is higher on these alone does not count: it must be as far ahead on fresh draws.
+below the best of all of them. The plain Gaussian process has the same kernel, and no orbit. Draws of an orbit may be
+fitted, so an end that is higher on these alone does not count: it must be as far ahead on fresh draws.
 
     python -m experiments battery --jobs 16
 
-What the reference finds depends on the draws, so another version of the learner that ends with as many draws need not find it
-again: ``--known FILE`` takes it from earlier records, and begins with the cases that took longest.
+What the reference finds depends on the draws, so another version of the learner that ends with as many draws need not
+find it again: ``--known FILE`` takes it from earlier records, and begins with the cases that took longest.
 """
 
 from __future__ import annotations
@@ -48,7 +48,11 @@ from orbitgp.orbits.parse import make_orbit
 NUM_CASES, SEED = 64, 16
 GOAL = 0.95  # of the cases
 NATS, SHARE = 3.0, 0.01  # what a good run may be below the best: nats, or this share of the distance to the plain GP
-STARTS, FIRST_DRAWS, FINALISTS = 10, 8, 2  # of the reference: starts with so few draws; the best ones go on with all draws
+STARTS, FIRST_DRAWS, FINALISTS = (
+    10,
+    8,
+    2,
+)  # of the reference: starts with so few draws; the best ones go on with all draws
 FRESH_SETS = range(11, 16)  # of draws, that no learner has asked for
 SETTLED = (5, 0.1)  # so many iterations that gain fewer nats end a climb
 SPREAD = math.log(10.0)  # of the random starts: kernel, noise and reach are multiplied by factors of 1/10 to 10
@@ -58,7 +62,8 @@ Targets = Float[np.ndarray, " rows"]
 
 
 class Data(NamedTuple):
-    """How to draw so many rows, whether their targets are classes, and which orbits, likelihoods and units suit them."""
+    """How to draw so many rows, whether their targets are classes, and which orbits, likelihoods and units suit
+    them."""
 
     draw: Callable[[int, int], tuple[Inputs, Any]]
     classes: bool
@@ -67,7 +72,9 @@ class Data(NamedTuple):
     units: tuple[float, ...] = (1.0,)
 
 
-def images(rows: int, seed: int, degrees: float = 0.0, pixels: float = 0.0, labels: tuple[int, ...] = ()) -> tuple[Any, Any]:
+def images(
+    rows: int, seed: int, degrees: float = 0.0, pixels: float = 0.0, labels: tuple[int, ...] = ()
+) -> tuple[Any, Any]:
     """Embedded digits, turned or moved by up to so much; of these labels only, if any."""
     data = digits(test_fraction=0.0, seed=seed)
     x, y = data.x_train, data.y_train
@@ -111,7 +118,12 @@ WARPS = (
     "affine(40, 1.05, 1.05, 0.05, 0.3, 0.3)", "rotation(10)*translation(1)", "translation(0.5)*rotation(90)",
     "rotation(10)*deformation(0.5)", "flip*rotation(20)", "rotate90*translation(0.5)", "noise(0.02)",
 )  # fmt: skip
-SHIFTS = ("translation(0.5, None)", "translation(8, None)", "scale(1.1)*translation(1, None)", "flip*translation(1, None)")
+SHIFTS = (
+    "translation(0.5, None)",
+    "translation(8, None)",
+    "scale(1.1)*translation(1, None)",
+    "flip*translation(1, None)",
+)
 NOISES = ("noise", "noise(0.003)", "noise(3)")
 UNITS = (1.0, 1e-3, 1e3)
 MANY, TWO, VALUES = ("dirichlet", "gaussian"), ("bernoulli", "gaussian"), ("gaussian", "student-t")
@@ -260,7 +272,9 @@ class Reference:
             return -value, -np.concatenate(flat)
 
         splits = np.cumsum([p.numel() for p in parameters])[:-1]
-        start = np.concatenate([p.detach().double().numpy().ravel() / u for p, u in zip(parameters, units, strict=True)])
+        start = np.concatenate(
+            [p.detach().double().numpy().ravel() / u for p, u in zip(parameters, units, strict=True)]
+        )
         values: list[float] = []
 
         def after_iteration(intermediate_result: Any) -> None:
@@ -268,7 +282,9 @@ class Reference:
             if len(values) > SETTLED[0] and values[-SETTLED[0] - 1] - values[-1] < SETTLED[1]:
                 raise StopIteration
 
-        found = minimize(objective, start, jac=True, method="L-BFGS-B", callback=after_iteration, options={"maxfun": 150})
+        found = minimize(
+            objective, start, jac=True, method="L-BFGS-B", callback=after_iteration, options={"maxfun": 150}
+        )
         set_to(found.x)
         return -float(found.fun), model, likelihood
 

@@ -5,12 +5,13 @@ Six parts (:mod:`experiments.certainty_truth` has the truth):
 - ``noise``: none against Gaussian noise. Under an RBF kernel these are one family, so nothing may be certain.
 - ``intervals``: does the interval of the evidence hold the evidence of the infinite orbit at the learned parameters?
 - ``null``: data of a Gaussian process without an invariance. How often is an orbit supported?
-- ``best``: sparse models, and exact ones that learn from half the rows. Do the intervals of ``compare`` hold the evidence of
-  the best hyperparameters?
+- ``best``: sparse models, and exact ones that learn from half the rows. Do the intervals of ``compare`` hold the
+  evidence of the best hyperparameters?
 - ``lists``: the null for all orbits that ``orbitgp compare`` tries by default. How often is any of them supported?
 - ``power``: data of an invariant Gaussian process. How often is the invariance found, and is a verdict ever wrong?
 
-A problem is a part, a kind and a seed, and runs on one thread. Kinds take turns, so a run that was stopped has seen them all.
+A problem is a part, a kind and a seed, and runs on one thread. Kinds take turns, so a run that was stopped has seen
+them all.
 
 ``python -m experiments certainty --jobs 16``
 """
@@ -78,7 +79,9 @@ def truth_of(model: Any, x: Array, y: Array) -> Truth | None:
     learned = orbit.describe().to_dict()
     if isinstance(orbit, Rotation):
         angle = float(np.deg2rad(learned["degrees"]))
-        return true.by_midpoints(lambda at: true.warped(x, true.affine_maps(at)), -angle, angle, *kernel, targets=targets)
+        return true.by_midpoints(
+            lambda at: true.warped(x, true.affine_maps(at)), -angle, angle, *kernel, targets=targets
+        )
     if isinstance(orbit, TimeShift):
         low, high = learned["shift"]
         return true.by_midpoints(lambda at: true.shifted(x, at), low, high, *kernel, targets=targets)
@@ -86,7 +89,9 @@ def truth_of(model: Any, x: Array, y: Array) -> Truth | None:
         points = orbit.shared_samples(torch.from_numpy(x), None).points[:, 0].flatten(2).numpy()
         return Truth(true.log_evidence(true.orbit_gram(points, *kernel), targets))
     draws = min(MOST_DRAWS, 2 ** int(np.log2(TRUTH_POINTS / len(x)))) // 2
-    halves = [orbit.shared_samples(torch.from_numpy(x), draws, seed).points[:, 0].flatten(2).numpy() for seed in (7001, 7002)]
+    halves = [
+        orbit.shared_samples(torch.from_numpy(x), draws, seed).points[:, 0].flatten(2).numpy() for seed in (7001, 7002)
+    ]
     return true.by_draws(np.stack(halves), *kernel, targets=targets)
 
 
@@ -137,7 +142,8 @@ def solve_noise(kind: str, seed: int) -> Record:
 
 
 def solve_interval(kind: str, seed: int) -> Record:
-    """One fit of an orbit to 20 to 100 images or signals; targets of a plain or an invariant process, or labels of digits."""
+    """One fit of an orbit to 20 to 100 images or signals; targets of a plain or an invariant process, or labels of
+    digits."""
     rng = np.random.default_rng([391, seed])
     rows, style = int(rng.integers(20, 101)), ("plain", "planted", "labels")[seed % 3]
     orbits = {"rotation": Rotation(45), "affine": make_orbit("affine", (8, 8)), "timeshift": TimeShift()}
@@ -168,7 +174,8 @@ def solve_null(kind: str, seed: int) -> Record:
 
 
 def solve_best(kind: str, seed: int) -> Record:
-    """A swap, or noise under an RBF kernel, whose best evidence is that of none. In half of the problems a swap is planted."""
+    """A swap, or noise under an RBF kernel, whose best evidence is that of none. In half of the problems a swap is
+    planted."""
     rng = np.random.default_rng([396, seed])
     how, orbit = kind.split()
     x = rng.normal(size=(int(rng.integers(80, 151)) if how == "sparse" else 600, 4))
@@ -228,8 +235,8 @@ def solve_list(kind: str, seed: int) -> Record:
 def solve_power(kind: str, seed: int) -> Record:
     """80 to 100 data of an invariant process: is the invariance found?
 
-    The truth is a difference: the orbit at its learned or its planted parameters, whichever have more evidence, less none at
-    the best parameters that own code finds.
+    The truth is a difference: the orbit at its learned or its planted parameters, whichever have more evidence, less
+    none at the best parameters that own code finds.
     """
     rng = np.random.default_rng([394, seed])
     inference, _, orbit = kind.rpartition(" ")

@@ -1,4 +1,5 @@
-"""Data of the problems of :mod:`experiments.certainty`: small images, signals and tables, and targets of known processes."""
+"""Data of the problems of :mod:`experiments.certainty`: small images, signals and tables, and targets of known
+processes."""
 
 from __future__ import annotations
 

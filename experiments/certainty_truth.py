@@ -1,12 +1,13 @@
 """Log evidence in code that shares nothing with the library: numpy and scipy alone.
 
-The evidence of an invariant Gaussian process is that of y ~ N(b, K + noise), with the best constant b or a given one, where
+The evidence of an invariant Gaussian process is that of y ~ N(b, K + noise), with the best constant b or a given one,
+where
 
     K(x, x') = variance * E_a E_a' exp(-|x_a - x'_a'|^2 / (2 lengthscale^2))
 
 averages an RBF kernel over the *infinite* orbits of both inputs, drawn independently. Here the average is a closed form
-(Gaussian noise), a sum over midpoints (rotations, shifts in time), or a mean over draws that the caller provides. Each has an
-estimate of its own error: half as many points are tried as well.
+(Gaussian noise), a sum over midpoints (rotations, shifts in time), or a mean over draws that the caller provides. Each
+has an estimate of its own error: half as many points are tried as well.
 """
 
 from __future__ import annotations
@@ -58,7 +59,8 @@ def indicator_targets(y: Array, noise: float) -> Targets:
 
 
 def dirichlet_targets(y: Array, concentration: float) -> Targets:
-    """The log-normal approximation of Gamma variables whose shapes are the concentration and, for the label, one more."""
+    """The log-normal approximation of Gamma variables whose shapes are the concentration and, for the label, one
+    more."""
     classes, index = np.unique(y, return_inverse=True)
     shape = np.eye(len(classes))[index] + concentration
     noise = np.log(1 + 1 / shape)
@@ -121,7 +123,9 @@ def midpoints(low: float, high: float, count: int) -> Array:
     return low + (high - low) * (np.arange(count) + 0.5) / count
 
 
-def by_midpoints(transformed: Callable[[Array], Array], low: float, high: float, *kernel: float, targets: Targets) -> Truth:
+def by_midpoints(
+    transformed: Callable[[Array], Array], low: float, high: float, *kernel: float, targets: Targets
+) -> Truth:
     """The evidence of an orbit with one parameter, uniform between two ends."""
     few, many = (
         log_evidence(orbit_gram(transformed(midpoints(low, high, count)), *kernel), targets)
@@ -133,8 +137,8 @@ def by_midpoints(transformed: Callable[[Array], Array], low: float, high: float,
 def by_draws(points: Array, *kernel: float, targets: Targets) -> Truth:
     """The evidence of the infinite orbit from two independent sets of shared draws: (2, rows, draws, dim).
 
-    Shared draws raise the evidence by an amount that falls as one over their number. So the mean of the two sets, and the
-    union, which has twice the draws, tell what infinitely many would have.
+    Shared draws raise the evidence by an amount that falls as one over their number. So the mean of the two sets, and
+    the union, which has twice the draws, tell what infinitely many would have.
     """
     rows = points.shape[1]
     halves = orbit_gram(np.concatenate(list(points)), *kernel).reshape(2, rows, 2, rows)
@@ -144,7 +148,8 @@ def by_draws(points: Array, *kernel: float, targets: Targets) -> Truth:
 
 
 def warped(images: Array, maps: Array) -> Array:
-    """Images under affine maps of points: (rows, height, width), (maps, 2, 3) -> (rows, maps, pixels). Zero lies outside.
+    """Images under affine maps of points: (rows, height, width), (maps, 2, 3) -> (rows, maps, pixels). Zero lies
+    outside.
 
     A map takes (x, y, 1), in pixels from the centre, to the point where the image is interpolated, bilinearly.
     """
@@ -161,7 +166,9 @@ def warped(images: Array, maps: Array) -> Array:
     return upper * (1 - below) + lower * below
 
 
-def affine_maps(angles: Array, factor: Array | float = 1.0, right: Array | float = 0.0, down: Array | float = 0.0) -> Array:
+def affine_maps(
+    angles: Array, factor: Array | float = 1.0, right: Array | float = 0.0, down: Array | float = 0.0
+) -> Array:
     """Rotations by angles (radians), with scalings and shifts if any: (maps, 2, 3)."""
     cos, sin, none = factor * np.cos(angles), factor * np.sin(angles), np.zeros_like(angles)
     return np.stack([np.stack([cos, -sin, none + right], -1), np.stack([sin, cos, none + down], -1)], -2)
@@ -173,10 +180,13 @@ def shifted(signals: Array, shifts: Array) -> Array:
     return np.stack([[np.interp(time - shift, time, signal) for shift in shifts] for signal in signals.astype(float)])
 
 
-def best_evidence(x: Array, targets: Targets, starts: int, rng: np.random.Generator, element: Sequence[int] = ()) -> float:
+def best_evidence(
+    x: Array, targets: Targets, starts: int, rng: np.random.Generator, element: Sequence[int] = ()
+) -> float:
     """The highest evidence without an orbit, over lengthscale, variance and (where there is one) noise.
 
-    With ``element``, an order of columns that undoes itself, that of the orbit of each row and the same row in this order.
+    With ``element``, an order of columns that undoes itself, that of the orbit of each row and the same row in this
+    order.
     """
     x = x.reshape(len(x), -1).astype(float)
     images = [x, x[:, element]] if len(element) else [x]

@@ -1,15 +1,16 @@
 """CIFAR-10: an exact Gaussian process of patches, of which the evidence chooses the orbit and the layers.
 
-Every model of :data:`MODELS` learns its constants from some training images, with small dictionaries. There are two kinds: g of
-a whole image, which sees how its patches compare with a dictionary, and a mean of g over the patches of a first layer. The best
-of each kind goes on with large dictionaries, and with kernel and noise from more images. The one with the most evidence of
-yet more images, at their best noise and variance, is conditioned on all images, exactly, again at their best noise and
-variance. The test images are read once, after that; ``--held-out`` takes the last training images in their place.
+Every model of :data:`MODELS` learns its constants from some training images, with small dictionaries. There are two
+kinds: g of a whole image, which sees how its patches compare with a dictionary, and a mean of g over the patches of a
+first layer. The best of each kind goes on with large dictionaries, and with kernel and noise from more images. The one
+with the most evidence of yet more images, at their best noise and variance, is conditioned on all images, exactly,
+again at their best noise and variance. The test images are read once, after that; ``--held-out`` takes the last
+training images in their place.
 
 On a GPU, the maps of the last models are products in TF32. The record says what that changes of the evidence.
 
-``--folder`` holds ``.npz`` files with arrays ``x_train`` (N, 32, 32, 3), ``y_train``, ``x_test`` and ``y_test``; parts of an
-array, in several files, are joined in the order of the names of the files.
+``--folder`` holds ``.npz`` files with arrays ``x_train`` (N, 32, 32, 3), ``y_train``, ``x_test`` and ``y_test``; parts
+of an array, in several files, are joined in the order of the names of the files.
 
 ``python -m experiments cifar --folder data/cifar10 --device cuda``
 """
@@ -126,10 +127,11 @@ def read(folder: Path, kind: str, count: int) -> tuple[np.ndarray, np.ndarray]:
 
 
 class InTF32(nn.Module):
-    """A feature map whose products of matrices are in TF32, on GPUs that have it. Covariances of what it yields are not.
+    """A feature map whose products of matrices are in TF32, on GPUs that have it. Covariances of what it yields are
+    not.
 
-    Whatever a map yields, its covariance is positive definite. Products of 200,000 features in TF32 are not: the covariance of
-    10,467 images had an eigenvalue below -0.009 of the variance.
+    Whatever a map yields, its covariance is positive definite. Products of 200,000 features in TF32 are not: the
+    covariance of 10,467 images had an eigenvalue below -0.009 of the variance.
     """
 
     def __init__(self, feature_map: nn.Module) -> None:
@@ -225,14 +227,16 @@ class Photographs(harness.Run):
         rows, few, most = slice(self.learn_rows), slice(self.choice_rows), slice(self.noise_rows)
         given = x[rows], y[rows], device, start.kernel_.base_kernel, start.likelihood_
         model, found = self.fitted(one.orbit, InTF32(seen), *given, max_steps=self.learn_steps)
-        say(f"{len(x[rows]):,} images: {found['evidence']['value']:,.0f} nats in {found['seconds']:.0f} s; {found['learned']}")
+        nats = f"{found['evidence']['value']:,.0f} nats in {found['seconds']:.0f} s"
+        say(f"{len(x[rows]):,} images: {nats}; {found['learned']}")
         if one.size is not None:
             take_patches(model, one.size, 1)
         for part in (seen := model.kernel_.feature_map, model.kernel_.base_kernel, model.likelihood_):
             part.requires_grad_(False)
         given = x[few], y[few], device, model.kernel_.base_kernel, model.likelihood_
         both = [self.fitted(one.orbit, one_map, *given)[1]["evidence"]["value"] for one_map in (seen.feature_map, seen)]
-        say(f"maps in TF32 change the evidence of {len(x[few]):,} images, {both[0]:,.1f} nats, by {both[1] - both[0]:.2g}")
+        change = f"{both[0]:,.1f} nats, by {both[1] - both[0]:.2g}"
+        say(f"maps in TF32 change the evidence of {len(x[few]):,} images, {change}")
         begin = time.perf_counter()
         nats = rescale(model, x[most], y[most], device)[2]
         say(f"{len(x[most]):,} images: {nats:,.0f} nats in {time.perf_counter() - begin:.0f} s")
@@ -242,7 +246,12 @@ class Photographs(harness.Run):
             take_patches(model, one.size, 2)
             nats = rescale(model, x[most], y[most], device)[2]
         changed = {"evidence": both[0], "change": both[1] - both[0]}
-        return model, {"learned": found["learned"], "tf32": changed, "evidence of more": nats, "seconds": found["seconds"]}
+        return model, {
+            "learned": found["learned"],
+            "tf32": changed,
+            "evidence of more": nats,
+            "seconds": found["seconds"],
+        }
 
     def of_all(self, model: InvariantGPClassifier, x: np.ndarray, y: np.ndarray, device: str) -> Record:
         """Condition the model on all images, at their best noise and variance."""
@@ -305,7 +314,9 @@ class Photographs(harness.Run):
             "evidence": asdict(model.evidence_),
             "seconds": time.perf_counter() - begin,
             "learned": hyperparameters(model.model_.kernel, model.likelihood_),
-            "constants": [{name: float(f"{value:.3g}") for name, value in part.named_constants().items()} for part in maps],
+            "constants": [
+                {name: float(f"{value:.3g}") for name, value in part.named_constants().items()} for part in maps
+            ],
         }
 
 
@@ -313,11 +324,12 @@ class Photographs(harness.Run):
 def rescale(
     model: InvariantGPClassifier, x: np.ndarray, y: np.ndarray, device: str, within: float = 4.0, most: int = 20
 ) -> tuple[ExactGP, Tensor, float]:
-    """Set variance v and noise of a fitted model to those with the most evidence of these data; all else stays as it is.
+    """Set variance v and noise of a fitted model to those with the most evidence of these data; all else stays as it
+    is.
 
-    With targets t of N rows and L latent functions, v = t^T (K + r I)^-1 t / (N L) is the best for the ratio r of noise and
-    variance, where K has unit variance. So one number is sought, and the covariance is computed once. What is returned are the
-    model of these data, their covariance, and the evidence.
+    With targets t of N rows and L latent functions, v = t^T (K + r I)^-1 t / (N L) is the best for the ratio r of noise
+    and variance, where K has unit variance. So one number is sought, and the covariance is computed once. What is
+    returned are the model of these data, their covariance, and the evidence.
     """
     assert isinstance(model.model_, ExactGP)
     likelihood, kernel = model.likelihood_, variance_of(model.kernel_)
@@ -342,10 +354,13 @@ def rescale(
 
     before = math.log(float(noise.noise / kernel.outputscale))
     bounds = (before - within, before + within)
-    found = minimize_scalar(lambda r: at(r)[1], bounds=bounds, method="bounded", options={"xatol": 0.02, "maxiter": most})
+    found = minimize_scalar(
+        lambda r: at(r)[1], bounds=bounds, method="bounded", options={"xatol": 0.02, "maxiter": most}
+    )
     variance, nats = at(found.x)
     ratio = math.exp(found.x)
-    say(f"variance {float(kernel.outputscale):.4g} -> {variance:.4g}, noise over it {math.exp(before):.4g} -> {ratio:.4g}")
+    noise = f"noise over it {math.exp(before):.4g} -> {ratio:.4g}"
+    say(f"variance {float(kernel.outputscale):.4g} -> {variance:.4g}, {noise}")
     for part in (kernel, variance_of(exact.kernel)):
         part.outputscale = variance
     noise.set_noise(variance * ratio)
@@ -373,7 +388,9 @@ def table(records: Records) -> str:
         scores, data = record["metrics"], record["data"]
         accuracy = f"{100 * (1 - scores['error_rate']):.2f} %"
         found = [f"{record['evidence']['value']:,.0f}", accuracy, f"{scores['nll']:.3f}", f"{scores['ece']:.4f}"]
-        cells.append([f"**{record['chosen']}**", f"{data['train']:,}", *found, f"{record['seconds']['all images']:.0f}"])
+        cells.append(
+            [f"**{record['chosen']}**", f"{data['train']:,}", *found, f"{record['seconds']['all images']:.0f}"]
+        )
     return harness.markdown(["model", "images", "evidence (nats)", "accuracy", "NLL", "ECE", "seconds"], cells)
 
 

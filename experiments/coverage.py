@@ -1,9 +1,9 @@
 """Do plausible ranges hold the truth? Data drawn from the model itself, with an orbit that is known.
 
-Nominally a plausible range holds the true one in 95 % of all fits. Here y is a draw of the Gaussian process whose kernel is the
-mean over a known orbit, with noise. That mean is a closed form for noise on the inputs, and a sum over 96 evenly spaced
-transformations for images. Images are transformed by scipy, and no code of the library has a part in it. A default fit then
-says what is plausible.
+Nominally a plausible range holds the true one in 95 % of all fits. Here y is a draw of the Gaussian process whose
+kernel is the mean over a known orbit, with noise. That mean is a closed form for noise on the inputs, and a sum over 96
+evenly spaced transformations for images. Images are transformed by scipy, and no code of the library has a part in it.
+A default fit then says what is plausible.
 
 ``python -m experiments coverage --jobs 16``, on one thread each.
 """
@@ -32,7 +32,9 @@ from orbitgp.orbits import GaussianNoise, Orbit, Rotation, Scale, Translation
 ROWS, SIDE = 60, 8  # images, and their pixels along each axis
 NOISE = 0.1  # standard deviation of the noise on y, where f has one of 1
 PLACES = 96  # transformations that stand for all
-LENGTH = 0.5  # the lengthscale of g where noise is on the inputs: it is given to the model, or none could tell the two apart
+LENGTH = (
+    0.5  # the lengthscale of g where noise is on the inputs: it is given to the model, or none could tell the two apart
+)
 HOLD = (0.90, 0.98)  # of all ranges
 
 Matrix = Float[np.ndarray, "2 2"]
@@ -43,7 +45,8 @@ Vectors = Float[np.ndarray, "rows features"]
 class Kind(NamedTuple):
     """An orbit with a true reach: how to start, what its quantity is called, and how far it goes.
 
-    ``looks``: for a transformation, between -1 and 1 of the reach, the matrix and the shift of the points that pixels look at.
+    ``looks``: for a transformation, between -1 and 1 of the reach, the matrix and the shift of the points that pixels
+    look at.
     """
 
     start: Callable[[], Orbit]
@@ -90,7 +93,8 @@ def blobs(rng: np.random.Generator) -> Images:
 
 
 def transformed(images: Images, matrix: Matrix, shift: float) -> Vectors:
-    """Every pixel shows what is at another point, between pixels by bilinear interpolation; there is nothing outside."""
+    """Every pixel shows what is at another point, between pixels by bilinear interpolation; there is nothing
+    outside."""
     centre = (SIDE - 1) / 2
     points = matrix @ (np.indices((SIDE, SIDE)).reshape(2, -1) - centre) + centre
     points[1] += shift
@@ -148,7 +152,13 @@ class Coverage(harness.Run):
         ends = model.plausible_.get(kind.name)
         learned = upper(model.describe()[kind.name])
         found = None if ends is None else [upper(end) for end in ends]
-        return {"seconds": seconds, "true": kind.true, "learned": learned, "plausible": found, "converged": model.converged_}
+        return {
+            "seconds": seconds,
+            "true": kind.true,
+            "learned": learned,
+            "plausible": found,
+            "converged": model.converged_,
+        }
 
 
 def upper(value: float | tuple[float, float]) -> float:
@@ -169,7 +179,12 @@ def table(records: Records) -> str:
         known = [r["plausible"] for r in group if r["plausible"] is not None]
         learned, low, high = (np.median(v) for v in ([r["learned"] for r in group], *zip(*known, strict=True)))
         held, seconds = sum(map(holds, group)), np.median([r["seconds"] for r in group])
-        numbers = [f"{held} of {len(group)}", f"{learned:.3g}", f"{low:.3g} to {high:.3g}", f"{len(group) - len(known)}"]
+        numbers = [
+            f"{held} of {len(group)}",
+            f"{learned:.3g}",
+            f"{low:.3g} to {high:.3g}",
+            f"{len(group) - len(known)}",
+        ]
         cells.append([kind, *numbers, f"{seconds:.1f}"])
     titles = ["truth", "held", "learned (median)", "plausible (medians)", "not determined", "seconds"]
     return harness.markdown(titles, cells)
@@ -194,6 +209,8 @@ EXPERIMENT = harness.Experiment(
     table,
     check,
     seeds=30,
-    options={"--kinds": {"nargs": "+", "choices": list(KINDS), "default": list(KINDS), "help": "only some of the orbits"}},
+    options={
+        "--kinds": {"nargs": "+", "choices": list(KINDS), "default": list(KINDS), "help": "only some of the orbits"}
+    },
     on_gpu=False,
 )

@@ -54,7 +54,9 @@ class DefaultFit(harness.Run):
         probs, labels = model.predict_proba(data.x_test), np.searchsorted(model.classes_, data.y_test)
         seconds = {"fit": between - begin, "predict": time.perf_counter() - between}
         scores = self.scores(probs, labels)
-        print(f"{self.name()}: {model.evidence_}; {100 * scores['error_rate']:.2f} %, {seconds['fit']:.0f} s", flush=True)
+        print(
+            f"{self.name()}: {model.evidence_}; {100 * scores['error_rate']:.2f} %, {seconds['fit']:.0f} s", flush=True
+        )
         record = {
             "data": {"name": data.name, "train": len(data.y_train), "test": len(labels)},
             "seconds": seconds,

@@ -1,15 +1,15 @@
 """Defaults on the data of other experiments: nothing is set but the orbit, what the kernel sees and the likelihood.
 
-*sizes*: 312 to 60,000 digits of MNIST, the same ones that :mod:`experiments.small_data` takes for sparse models with settings
-of their own. *reduced*: as many digits as USPS has, and as large, like :mod:`experiments.reduced_mnist`. *rotated*: 12,000
-digits (or ``--sizes``) at any angle, as in :mod:`experiments.rotated_mnist`: orbits that are learned, from near and far, must
-end with at least the evidence of the right answer, rotations fixed at ±180°. *few rotated*: 150 such digits, others for each
-seed, where the evidence is known to a few nats; every orbit that contains rotations, from three starts, for pixels and for
-gradients. *less time*, of all but these few: the same in the time that sparse models with settings of their own took, before
-exact inference was the default.
+*sizes*: 312 to 60,000 digits of MNIST, the same ones that :mod:`experiments.small_data` takes for sparse models with
+settings of their own. *reduced*: as many digits as USPS has, and as large, like :mod:`experiments.reduced_mnist`.
+*rotated*: 12,000 digits (or ``--sizes``) at any angle, as in :mod:`experiments.rotated_mnist`: orbits that are learned,
+from near and far, must end with at least the evidence of the right answer, rotations fixed at ±180°. *few rotated*: 150
+such digits, others for each seed, where the evidence is known to a few nats; every orbit that contains rotations, from
+three starts, for pixels and for gradients. *less time*, of all but these few: the same in the time that sparse models
+with settings of their own took, before exact inference was the default.
 
-Sizes and rotated digits have the Gaussian likelihood, like those experiments, so that the evidence compares; reduced digits
-have it, too, and then the default one.
+Sizes and rotated digits have the Gaussian likelihood, like those experiments, so that the evidence compares; reduced
+digits have it, too, and then the default one.
 
 ``python -m experiments defaults --device cuda --jobs 3``
 """
@@ -49,7 +49,11 @@ OF_ROTATED = {
     "affine, learned from 10°": "affine(angle=10)",
     "rotation * deformation": "rotation(10)*deformation",
 }
-OF_PART = {"sizes": OF_SIZES, "reduced": OF_REDUCED, "rotated": {m: (orbit, "pixels") for m, orbit in OF_ROTATED.items()}}
+OF_PART = {
+    "sizes": OF_SIZES,
+    "reduced": OF_REDUCED,
+    "rotated": {m: (orbit, "pixels") for m, orbit in OF_ROTATED.items()},
+}
 ALL_DIGITS = 70_000  # of MNIST, from which rotated ones are drawn
 FEW, FEW_STARTS = 150, (5, 45, 120)  # rotated digits, and degrees that orbits are learned from
 CONTAIN_ROTATIONS = {
@@ -58,7 +62,9 @@ CONTAIN_ROTATIONS = {
     "rotation * deformation": "rotation({})*deformation",
 }
 OF_FEW = {FIXED: OF_ROTATED[FIXED]} | {
-    f"{name}, learned from {start}°": orbit.format(start) for name, orbit in CONTAIN_ROTATIONS.items() for start in FEW_STARTS
+    f"{name}, learned from {start}°": orbit.format(start)
+    for name, orbit in CONTAIN_ROTATIONS.items()
+    for start in FEW_STARTS
 }
 BEFORE = {  # sparse models of the same digits, before exact inference was the default
     "sizes": harness.RESULTS / "small_data.jsonl",
@@ -101,7 +107,11 @@ def plan(options: argparse.Namespace) -> list[Default]:
         sizes = options.sizes or (QUICK_SIZES if options.quick else SIZES)
         runs += [Default(m, *OF_SIZES[m], num_train=n, seed=s) for n in sizes for s in seeds for m in OF_SIZES]
     if "reduced" in options.parts:
-        reduced: Settings = {"part": "reduced", "num_train": QUICK_SIZES[0] if options.quick else REDUCED, "num_test": OTHERS}
+        reduced: Settings = {
+            "part": "reduced",
+            "num_train": QUICK_SIZES[0] if options.quick else REDUCED,
+            "num_test": OTHERS,
+        }
         runs += [Default(m, *OF_REDUCED[m], _likelihood(m), seed=s, **reduced) for s in seeds for m in OF_REDUCED]
     if "rotated" in options.parts:
         sizes = options.sizes or ((100,) if options.quick else (12_000,))
@@ -137,12 +147,14 @@ def _likelihood(model: str) -> str:
 
 
 def before(part: str) -> dict[tuple[int, str], dict[int, Record]]:
-    """The sparse models that stand beside defaults, by number of digits and the name of these: a record for each seed."""
+    """The sparse models that stand beside defaults, by number of digits and the name of these: a record for each
+    seed."""
     part = part.removesuffix(LESS)
     found: dict[tuple[int, str], dict[int, Record]] = {}
     for record in harness.load(BEFORE[part]).values():
         for model in OF_PART[part]:
-            # Sparse models with gradients had learned where their ranges lie: they enlarged all digits, as a frame does.
+            # Sparse models with gradients had learned where their ranges lie: they enlarged all digits, as a frame
+            # does.
             if record["settings"]["model"] == model.replace("framed ", ""):
                 found.setdefault((record["data"]["train"], model), {})[record["settings"]["seed"]] = record
     return found
@@ -179,7 +191,8 @@ def behind(records: Records) -> dict[str, list[tuple[float, float]]]:
 
 
 def check(records: Records) -> Claims:
-    """Learned orbits have at least the evidence of the fixed one; the evidence picks a model with less error than none."""
+    """Learned orbits have at least the evidence of the fixed one; the evidence picks a model with less error than
+    none."""
     claims: Claims = {}
     for (size,), group in harness.grouped(of_part(records, "sizes"), "num_train").items():
         found = {row.model: row for row in harness.rows(group)}
@@ -214,7 +227,8 @@ def line(group: list[Record]) -> list[str]:
 
 
 def in_less_time(records: Records, part: str) -> Claims:
-    """No more errors and seconds than the sparse models before, and no less evidence; a claim names where it does not hold.
+    """No more errors and seconds than the sparse models before, and no less evidence; a claim names where it does not
+    hold.
 
     Where there are several seeds, their means are compared, and errors to a standard error of the difference.
     """
@@ -250,7 +264,9 @@ def few_rotated(records: Records) -> str:
         for row in harness.rows(records)
     ]
     ahead_of = "ahead of the fixed one (nats), each seed"
-    return harness.markdown(["model", "test error", "evidence (nats)", ahead_of, "learned (first seed)", "seconds"], cells)
+    return harness.markdown(
+        ["model", "test error", "evidence (nats)", ahead_of, "learned (first seed)", "seconds"], cells
+    )
 
 
 def table(records: Records) -> str:

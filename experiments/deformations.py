@@ -1,10 +1,10 @@
 """Learned amplitudes of local deformations, where the truth is known and on plain digits, against the exact profile.
 
-*Where it is known*: all classes are one thin closed curve, bent by a large random deformation of their own; an example is its
-class's curve bent once more, by ``bent`` pixels (root mean square). So deformations up to ``bent`` leave the label as it is,
-and those as large as the ones between classes change it. The smoothness of the orbit is that of the data and is not learned.
-Two examples of a class differ by two such deformations. The exact log marginal likelihood of a hundred drawings that were bent
-by a pixel is highest at 1.4 pixels, about the square root of two.
+*Where it is known*: all classes are one thin closed curve, bent by a large random deformation of their own; an example
+is its class's curve bent once more, by ``bent`` pixels (root mean square). So deformations up to ``bent`` leave the
+label as it is, and those as large as the ones between classes change it. The smoothness of the orbit is that of the
+data and is not learned. Two examples of a class differ by two such deformations. The exact log marginal likelihood of a
+hundred drawings that were bent by a pixel is highest at 1.4 pixels, about the square root of two.
 
 ``python -m experiments deformations --device cuda --jobs 10``
 """

@@ -1,9 +1,9 @@
 """The first job: learn from data by how much digits may be rotated.
 
-300 of scikit-learn's embedded digits, each rotated by a random angle within ±60°, go to two Gaussian processes: a plain RBF
-one, and one that averages over rotations within ±alpha and learns alpha, from 5° and multiples of it, by maximising the
-marginal likelihood of the training data. There is no validation set, and all settings are the defaults: with so few data,
-inference is exact. ``python -m experiments demo`` prints a table and writes one picture.
+300 of scikit-learn's embedded digits, each rotated by a random angle within ±60°, go to two Gaussian processes: a plain
+RBF one, and one that averages over rotations within ±alpha and learns alpha, from 5° and multiples of it, by maximising
+the marginal likelihood of the training data. There is no validation set, and all settings are the defaults: with so few
+data, inference is exact. ``python -m experiments demo`` prints a table and writes one picture.
 """
 
 from __future__ import annotations
@@ -88,7 +88,9 @@ def figure(
     angle = float(learned.orbit_.describe()["degrees"])  # type: ignore[arg-type]
     fig = Figure(figsize=(11, 4.4), layout="constrained")
     left, right = cast(np.ndarray, fig.subfigures(1, 2, width_ratios=(1.15, 1)))
-    left.suptitle(f"insensitive to rotations within ±{angle:.0f}°: the pictures of a row count as nearly the same", fontsize=10)
+    left.suptitle(
+        f"insensitive to rotations within ±{angle:.0f}°: the pictures of a row count as nearly the same", fontsize=10
+    )
     along = torch.linspace(1e-3, 1 - 1e-3, COLUMNS)[:, None].expand(ROWS, -1, -1)
     with torch.no_grad():
         orbits = learned.orbit_.transform(torch.tensor(images), along).numpy()
@@ -126,7 +128,9 @@ def draw_profile(ax: Axes, evidence: Profile, angle: float, top: float) -> None:
     """The evidence over the angle, where learning began, and where it ended."""
     ax.plot(ANGLES, evidence, color="0.5", lw=2)
     ax.plot([angle], [top], "*", color="tab:orange", ms=14)
-    ax.annotate(f"learned: ±{angle:.0f}°", (angle, top), (0, 10), textcoords="offset points", ha="center", color="tab:orange")
+    ax.annotate(
+        f"learned: ±{angle:.0f}°", (angle, top), (0, 10), textcoords="offset points", ha="center", color="tab:orange"
+    )
     ax.axvline(START, color="tab:orange", ls=":", lw=1.5)
     ax.text(START + 2, max(*evidence, top), f"began at ±{START:.0f}°", color="tab:orange", fontsize=9, va="bottom")
     height = max(*evidence, top) - min(evidence)

@@ -1,11 +1,12 @@
 """Exact against variational: does the bound select the invariance that the log marginal likelihood selects?
 
-Few digits of 8x8 pixels, each turned by a random number of quarter turns, and four finite orbits: none, mirror images, quarter
-turns, and both. With few data and a finite orbit the log marginal likelihood is exact, one Cholesky factor of the double-mean
-kernel; hyperparameters maximise it. The bound is maximised in the same way over the number M of inducing points. These are M of
-the data for u = f(z), the mean of g over the whole orbit of z; for u = g(z), the paper's inducing variables, they are M of all
-elements of the orbits of the data. Either way, with as many as there are, nothing is left between bound and evidence: N for f,
-N times the size of the orbit for g. So with u = g(z) and an M in between, the smaller orbit has the smaller gap.
+Few digits of 8x8 pixels, each turned by a random number of quarter turns, and four finite orbits: none, mirror images,
+quarter turns, and both. With few data and a finite orbit the log marginal likelihood is exact, one Cholesky factor of
+the double-mean kernel; hyperparameters maximise it. The bound is maximised in the same way over the number M of
+inducing points. These are M of the data for u = f(z), the mean of g over the whole orbit of z; for u = g(z), the
+paper's inducing variables, they are M of all elements of the orbits of the data. Either way, with as many as there are,
+nothing is left between bound and evidence: N for f, N times the size of the orbit for g. So with u = g(z) and an M in
+between, the smaller orbit has the smaller gap.
 
 ``python -m experiments exact`` takes a minute or two on two cores.
 """
@@ -80,7 +81,9 @@ def exact(x: Images, y: Targets, orbit: FiniteOrbit, kernel: Kernel, likelihood:
     return maximise(objective, [*kernel.parameters(), *likelihood.parameters()], ITERATIONS)
 
 
-def bound(x: Images, y: Targets, orbit: FiniteOrbit, kernel: Kernel, likelihood: Gaussian, size: int, variable: str) -> float:
+def bound(
+    x: Images, y: Targets, orbit: FiniteOrbit, kernel: Kernel, likelihood: Gaussian, size: int, variable: str
+) -> float:
     """The bound at its maximum over q(u), the kernel and the noise."""
     generator = torch.Generator().manual_seed(0)
     inducing = initial_inducing(x, orbit if variable == "g" else Identity(), kernel, size, generator=generator)
@@ -99,7 +102,8 @@ def bound(x: Images, y: Targets, orbit: FiniteOrbit, kernel: Kernel, likelihood:
 
 @cache
 def evidence(orbit_name: str, inference: str, size: int | None, num_data: int) -> float:
-    """The exact evidence, or the bound with this many inducing points; there are no more than elements of all orbits."""
+    """The exact evidence, or the bound with this many inducing points; there are no more than elements of all
+    orbits."""
     x, y = data(num_data)
     orbit = make_orbit(orbit_name)
     assert isinstance(orbit, FiniteOrbit)
@@ -132,7 +136,10 @@ class Exact(harness.Run):
 
 def all_runs(sizes: Mapping[str, Sequence[int]]) -> list[Exact]:
     """All orbits, exact and for every number of inducing points; as many data as the largest M of u = f(z)."""
-    each: list[tuple[str, int | None]] = [("exact", None), *((variable, m) for variable in sizes for m in sizes[variable])]
+    each: list[tuple[str, int | None]] = [
+        ("exact", None),
+        *((variable, m) for variable in sizes for m in sizes[variable]),
+    ]
     return [Exact(name, *inference, max(sizes["f"])) for name in ORBITS for inference in each]
 
 
@@ -140,7 +147,9 @@ def values(records: Records, inference: str) -> dict[str, dict[int | None, float
     """By orbit and number of inducing points, few to many."""
     chosen = [(r["settings"], r["evidence"]["value"]) for r in records if r["settings"]["inference"] == inference]
     chosen.sort(key=lambda one: one[0]["size"] or 0)
-    return {name: {settings["size"]: value for settings, value in chosen if settings["orbit"] == name} for name in ORBITS}
+    return {
+        name: {settings["size"]: value for settings, value in chosen if settings["orbit"] == name} for name in ORBITS
+    }
 
 
 def check(records: Records) -> Claims:

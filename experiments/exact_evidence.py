@@ -1,15 +1,15 @@
 """Learning by the exact evidence: MNIST with all 60,000 digits conditioned on.
 
 Kernel, feature map and orbit are learned by the evidence of as many digits as there is time for, and conditioned on all
-60,000: that is what the estimator does without options on such a GPU. There are no inducing points and no minibatches. The
-evidence of all 60,000 picks the model; the test digits come last. The paper's four orbits see pixels. Others see oriented
-gradients, and the view that :mod:`experiments.views` chose by the evidence of training digits. With a frame, the part of an
-image that g sees is learned, too. Beside them stand the sparse models of :mod:`experiments.mnist`, with settings by hand. Where
-these took less time, ``max_seconds`` leaves no more of it. Affine maps are learned in that time from other ranges, too, a tenth
-and many times as wide; and in shorter times, to see what time buys.
+60,000: that is what the estimator does without options on such a GPU. There are no inducing points and no minibatches.
+The evidence of all 60,000 picks the model; the test digits come last. The paper's four orbits see pixels. Others see
+oriented gradients, and the view that :mod:`experiments.views` chose by the evidence of training digits. With a frame,
+the part of an image that g sees is learned, too. Beside them stand the sparse models of :mod:`experiments.mnist`, with
+settings by hand. Where these took less time, ``max_seconds`` leaves no more of it. Affine maps are learned in that time
+from other ranges, too, a tenth and many times as wide; and in shorter times, to see what time buys.
 
-``python -m experiments exact-evidence --device cuda``. Covariances of 60,000 digits fill much of a GPU: leave ``--jobs`` at
-one. ``--quick`` takes embedded digits in place of MNIST.
+``python -m experiments exact-evidence --device cuda``. Covariances of 60,000 digits fill much of a GPU: leave
+``--jobs`` at one. ``--quick`` takes embedded digits in place of MNIST.
 """
 
 from __future__ import annotations
@@ -133,7 +133,9 @@ def check(records: Records) -> Claims:
         error, seconds = record["metrics"]["error_rate"], record["seconds"]["fit"]
         for row in sparse.get(record["settings"]["model"], []):
             reached = error <= row.error and seconds <= row.seconds
-            claims[f"MNIST: {record['settings']['model']}: no more errors and seconds than sparse, {row.model}"] = reached
+            claims[f"MNIST: {record['settings']['model']}: no more errors and seconds than sparse, {row.model}"] = (
+                reached
+            )
     return claims
 
 
@@ -159,12 +161,15 @@ def evidence_of(record: Record) -> str:
 
 
 def headlines(records: Records) -> str:
-    """Errors, evidence and seconds of the models without a limit of time, the paper's errors and those of sparse models."""
+    """Errors, evidence and seconds of the models without a limit of time, the paper's errors and those of sparse
+    models."""
     cells, sparse = [], by_hand()
     for r in filter(is_free, records):
         name, score = r["settings"]["model"], r["metrics"]
         scores = [f"{100 * score['error_rate']:.2f} %", f"{score['nll']:.4f}", evidence_of(r)]
-        rival = min(sparse.get(name) or sparse.get(f"{name}, in less time", []), key=lambda row: row.error, default=None)
+        rival = min(
+            sparse.get(name) or sparse.get(f"{name}, in less time", []), key=lambda row: row.error, default=None
+        )
         rivals = [mnist.paper(name), "" if rival is None else f"{100 * rival.error:.2f} %"]
         cells.append([name, *scores, f"{r['seconds']['fit']:.0f}", *rivals])
     titles = ["model", "test error", "NLL", "evidence (nats)", "seconds", "the paper", "sparse, settings by hand"]
@@ -182,7 +187,13 @@ def against_the_paper(records: Records) -> str:
     return harness.markdown(
         ["model", "test error", "the paper", "evidence (nats)", "seconds"],
         [
-            [name, f"{100 * r['metrics']['error_rate']:.2f} %", mnist.paper(name), evidence_of(r), f"{r['seconds']['fit']:.0f}"]
+            [
+                name,
+                f"{100 * r['metrics']['error_rate']:.2f} %",
+                mnist.paper(name),
+                evidence_of(r),
+                f"{r['seconds']['fit']:.0f}",
+            ]
             for name, r in ((r["settings"]["model"], r) for r in records)
         ],
     )
@@ -231,7 +242,9 @@ def table(records: Records) -> str:
                 harness.reach(r["orbit"]),
                 str(r["evaluations"]) + ("" if r.get("converged", True) else " (stopped)"),
                 f"{seconds['fit']:.0f} + {seconds['predict']:.0f}",
-                "; ".join(f"{100 * row.error:.2f} %, {row.seconds:.0f} s" for row in sparse.get(r["settings"]["model"], [])),
+                "; ".join(
+                    f"{100 * row.error:.2f} %, {row.seconds:.0f} s" for row in sparse.get(r["settings"]["model"], [])
+                ),
             ]
         )
     return harness.markdown(titles, cells)

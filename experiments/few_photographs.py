@@ -1,7 +1,9 @@
-"""CIFAR-10 from 10 to 500 images of each class: what the evidence chooses, and a small network with the usual augmentation.
+"""CIFAR-10 from 10 to 500 images of each class: what the evidence chooses, and a small network with the usual
+augmentation.
 
-Each subset is learned from alone: the constants of the map, kernel and noise of three models, and the evidence of the subset
-says which of them predicts. The network (three pairs of convolutions, mirrored and shifted copies) has a fixed recipe.
+Each subset is learned from alone: the constants of the map, kernel and noise of three models, and the evidence of the
+subset says which of them predicts. The network (three pairs of convolutions, mirrored and shifted copies) has a fixed
+recipe.
 
 ``python -m experiments few-photographs --folder data/cifar10 --device cuda``
 """
@@ -71,7 +73,8 @@ class Few(harness.Run):
         probs = network(x, np.searchsorted(models[chosen].classes_, y), x_test, self.network_steps, self.seed, device)
         rival = self.scores(probs, labels)
         nats = {name: found[name]["evidence"]["value"] for name in KINDS}
-        say(f"{self.each} of each, seed {self.seed}: {scores['error_rate']:.4f}, network {rival['error_rate']:.4f}; {nats}")
+        errors = f"{scores['error_rate']:.4f}, network {rival['error_rate']:.4f}"
+        say(f"{self.each} of each, seed {self.seed}: {errors}; {nats}")
         data = {"name": "CIFAR-10", "train": len(y), "test": len(y_test)}
         times = {"gp": seconds, "network": time.perf_counter() - begin}
         return {"data": data, "chosen": chosen, "nats": nats, "metrics": scores, "network": rival, "seconds": times}
@@ -89,7 +92,9 @@ def network(x: np.ndarray, y: np.ndarray, x_test: np.ndarray, steps: int, seed: 
         for channels in (before, width):
             layers += [nn.Conv2d(channels, width, 3, padding=1, bias=False), nn.BatchNorm2d(width), nn.ReLU()]
         layers, before = [*layers, nn.MaxPool2d(2)], width
-    model = nn.Sequential(*layers, nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(before, int(labels.max()) + 1)).to(device)
+    model = nn.Sequential(*layers, nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(before, int(labels.max()) + 1)).to(
+        device
+    )
     optimiser = torch.optim.AdamW(model.parameters(), lr=3e-3, weight_decay=0.05)
     schedule = torch.optim.lr_scheduler.OneCycleLR(optimiser, 3e-3, total_steps=steps)
     for _ in range(steps):

@@ -1,7 +1,7 @@
 """The paper's figure 1: samples of the invariance that was learned on all of MNIST, around some digits.
 
-Nothing is trained here: the learned affine maps are those of the record of :mod:`experiments.exact_evidence`. ``ORBITGP_DATA``
-names the folder that has the digits.
+Nothing is trained here: the learned affine maps are those of the record of :mod:`experiments.exact_evidence`.
+``ORBITGP_DATA`` names the folder that has the digits.
 
 ``python -m experiments figure1``
 """
@@ -37,7 +37,9 @@ def drawn_ranges(orbit: Affine) -> Figure:
     for axes, change in zip(figure.subplots(len(rows)), rows, strict=True):
         draw_change(axes, change)
         axes.set_axis_off()
-        axes.set_title(f"{change.name}: {change.before} at first, {change.after} learned", loc="left", fontsize=8, pad=1)
+        axes.set_title(
+            f"{change.name}: {change.before} at first, {change.after} learned", loc="left", fontsize=8, pad=1
+        )
     return figure
 
 

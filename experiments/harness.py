@@ -1,9 +1,9 @@
 """One harness for all experiments: plan models, train those without a record, summarise, draw, say which claims hold.
 
-A :class:`Run` names everything that one model depends on: data, orbit, likelihood, budget, seed. An :class:`Experiment` says
-which runs there are, and which table, picture and claims follow from their records. The records of an experiment are one file,
-``NAME.jsonl``, with one line for each run. A run whose record has the same settings is not repeated, so a long experiment can
-be done in pieces.
+A :class:`Run` names everything that one model depends on: data, orbit, likelihood, budget, seed. An :class:`Experiment`
+says which runs there are, and which table, picture and claims follow from their records. The records of an experiment
+are one file, ``NAME.jsonl``, with one line for each run. A run whose record has the same settings is not repeated, so a
+long experiment can be done in pieces.
 """
 
 from __future__ import annotations
@@ -123,7 +123,9 @@ def commit() -> str | None:
     """The commit of the checkout that runs, None outside of one."""
     command = ["git", "rev-parse", "HEAD"]
     try:
-        return subprocess.run(command, cwd=Path(__file__).parent, capture_output=True, text=True, check=True).stdout.strip()
+        return subprocess.run(
+            command, cwd=Path(__file__).parent, capture_output=True, text=True, check=True
+        ).stdout.strip()
     except (OSError, subprocess.CalledProcessError):
         return None
 
@@ -281,7 +283,9 @@ class Experiment:
         parser.add_argument("--jobs", type=int, default=1, help="models to train at a time (default: 1)")
         parser.add_argument("--seeds", type=int, help=f"runs of each model (default: {self.seeds}, or 1 with --quick)")
         parser.add_argument("--quick", action="store_true", help="a small version, in minutes on two cores")
-        parser.add_argument("--draw", action="store_true", help="train nothing: table and picture of the records that exist")
+        parser.add_argument(
+            "--draw", action="store_true", help="train nothing: table and picture of the records that exist"
+        )
         parser.add_argument("--label", default="", help="keep these records apart, in NAME_LABEL.jsonl")
         for name, arguments in self.options.items():
             parser.add_argument(name, **arguments)
@@ -302,7 +306,9 @@ class Experiment:
             parser.error("there is no GPU here: leave --device out, or run it where there is one.")
         options.seeds = options.seeds or (1 if options.quick else self.seeds)
         path = options.out / f"{'_'.join(filter(None, (self.name, options.label)))}.jsonl"
-        records = self.recorded(path) if options.draw else execute(self.plan(options), path, options.device, options.jobs)
+        records = (
+            self.recorded(path) if options.draw else execute(self.plan(options), path, options.device, options.jobs)
+        )
         if self.pack is not None:
             records = self.pack(self.recorded(path))
             store(path, records)
@@ -416,7 +422,8 @@ def table(found: Sequence[Row], beside: Mapping[str, Mapping[str, str]] | None =
 
 
 def error_and_evidence(row: Row) -> tuple[str, str]:
-    """Test error and evidence in words, of several seeds with their standard errors, of one with the error of its draws."""
+    """Test error and evidence in words, of several seeds with their standard errors, of one with the error of its
+    draws."""
     error = f"{100 * row.error:.2f}" + (f" ± {100 * row.error_stderr:.2f}" if row.seeds > 1 else "")
     return f"{error} %", with_error(row.evidence, row.evidence_stderr)
 
@@ -483,6 +490,8 @@ def save_figure(figure: Any, path: Path, dpi: int = 130) -> None:
     buffer = io.BytesIO()
     figure.savefig(buffer, dpi=dpi, format="png")
     # This method keeps rare colours, such as the ends of a colour scale.
-    picture = Image.open(buffer).convert("RGB").quantize(256, Image.Quantize.MAXCOVERAGE, kmeans=2, dither=Image.Dither.NONE)
+    picture = (
+        Image.open(buffer).convert("RGB").quantize(256, Image.Quantize.MAXCOVERAGE, kmeans=2, dither=Image.Dither.NONE)
+    )
     path.parent.mkdir(parents=True, exist_ok=True)
     container.replace(path, lambda beside: picture.save(beside, format="PNG", optimize=True))

@@ -1,14 +1,14 @@
 """The deformations of infiniMNIST, which the paper learned: an orbit of one's own.
 
-The construction is that of Loosli, Canu and Bottou (2007; Simard et al. 2000). A small displacement d changes a picture by
-d . grad x. The construction adds that to the picture instead of moving its points:
+The construction is that of Loosli, Canu and Bottou (2007; Simard et al. 2000). A small displacement d changes a picture
+by d . grad x. The construction adds that to the picture instead of moving its points:
 
     x_a = x + f_x t_x + f_y t_y + beta |t|,     t = grad (G_blur * x)
 
-with the smooth random fields f of ``LocalDeformation``. At an edge, beta |t| moves the brighter side outwards. This is the
-first order of ``LocalDeformation`` followed by a change of thickness. For displacements that are small against a stroke it is
-the same. Larger displacements do not move strokes but paint halos around them. It is not in the package, because deformations
-that move points have fewer errors and more evidence (``python -m experiments exact-evidence``).
+with the smooth random fields f of ``LocalDeformation``. At an edge, beta |t| moves the brighter side outwards. This is
+the first order of ``LocalDeformation`` followed by a change of thickness. For displacements that are small against a
+stroke it is the same. Larger displacements do not move strokes but paint halos around them. It is not in the package,
+because deformations that move points have fewer errors and more evidence (``python -m experiments exact-evidence``).
 """
 
 from __future__ import annotations

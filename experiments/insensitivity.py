@@ -1,13 +1,13 @@
 """How little a function cares: insensitivity, as appendix A of the paper measures it.
 
-A strictly invariant function has the same value at x and at every x_a. An insensitive one rarely has a very different value.
-How rarely follows from the expected squared deviation, by Markov's inequality:
+A strictly invariant function has the same value at x and at every x_a. An insensitive one rarely has a very different
+value. How rarely follows from the expected squared deviation, by Markov's inequality:
 
     P( [f(x) - f(x_a)]^2 > eps E[f(x) - f(x_a)]^2 ) <= 1/eps
 
-Under the prior, with f normalised to unit variance so that "different" has a scale, that number is 2 (1 - E_a k(x, x_a)),
-with k the normalised :class:`~orbitgp.kernels.invariant.InvariantKernel`: the lemma of appendix A. A group gives expected
-covariance 1 and deviation 0.
+Under the prior, with f normalised to unit variance so that "different" has a scale, that number is 2 (1 - E_a k(x,
+x_a)), with k the normalised :class:`~orbitgp.kernels.invariant.InvariantKernel`: the lemma of appendix A. A group gives
+expected covariance 1 and deviation 0.
 """
 
 from __future__ import annotations
@@ -35,7 +35,8 @@ DEFAULT_SAMPLES = 64  # of an infinite orbit; the prior needs their third power 
 
 @dataclass(frozen=True, repr=False)
 class Insensitivity:
-    """What may be expected of f(x) - f(x_a) for each row x, for a random element x_a of its orbit and a random function f.
+    """What may be expected of f(x) - f(x_a) for each row x, for a random element x_a of its orbit and a random function
+    f.
 
     Attributes:
         expected_covariance: E_a k(x, x_a) under the normalised prior, at most 1.
@@ -65,7 +66,9 @@ class Insensitivity:
         return len(self.expected_covariance)
 
     def __repr__(self) -> str:
-        rows, elements = (f"{n} {noun}{'s' * (n != 1)}" for n, noun in ((len(self), "row"), (self.elements, "orbit element")))
+        rows, elements = (
+            f"{n} {noun}{'s' * (n != 1)}" for n, noun in ((len(self), "row"), (self.elements, "orbit element"))
+        )
         title = f"Insensitivity under the prior: {rows}, {elements}"
         title += " (all of them)" if self.exact else " (a sample)"
         if not len(self):
@@ -99,8 +102,8 @@ def insensitivity(
         kernel: k_g, the kernel of g.
         orbit: what may happen to x.
         x: inputs, as vectors or images.
-        num_samples: how many elements of the orbit to take; by default all of a finite one and 64 of an infinite one. Those of
-            an infinite orbit are the draws that predictions use, the same for every row.
+        num_samples: how many elements of the orbit to take; by default all of a finite one and 64 of an infinite one.
+            Those of an infinite orbit are the draws that predictions use, the same for every row.
         image_shape: the shape of the images that the rows of x hold, where x has vectors and the orbit acts on images.
         seed: of those draws.
     """

@@ -1,15 +1,16 @@
 """Likelihoods for ten classes, compared by test error, NLL, Brier score and calibration.
 
-Every likelihood learns from the same digits, without an orbit and with learned rotations, as a user gets it without options:
-inference is exact for so few. It predicts the same test digits. The evidence is given for each datum; for stick-breaking it is
-a bound. It compares rows of one likelihood, never two likelihoods. Scores are means over splits. Behind NLL and ECE is the
-standard error of the mean.
+Every likelihood learns from the same digits, without an orbit and with learned rotations, as a user gets it without
+options: inference is exact for so few. It predicts the same test digits. The evidence is given for each datum; for
+stick-breaking it is a bound. It compares rows of one likelihood, never two likelihoods. Scores are means over splits.
+Behind NLL and ECE is the standard error of the mean.
 
 Few predictions in a bin make even perfect probabilities look uncalibrated. "Chance" is the ECE of labels drawn from the
-predicted probabilities. "Pooled" is the ECE of the predictions of all splits together, which suffers less. Splits 0 to 2 were
-used to choose the concentrations of the Dirichlet likelihood, so the default splits start at 3.
+predicted probabilities. "Pooled" is the ECE of the predictions of all splits together, which suffers less. Splits 0 to
+2 were used to choose the concentrations of the Dirichlet likelihood, so the default splits start at 3.
 
-``python -m experiments likelihoods``; ``--quick`` is one small split. ``--data mnist --device cuda`` takes 5,000 MNIST digits.
+``python -m experiments likelihoods``; ``--quick`` is one small split. ``--data mnist --device cuda`` takes 5,000 MNIST
+digits.
 """
 
 from __future__ import annotations
@@ -89,13 +90,23 @@ def table(records: Records) -> str:
     cells = []
     for source, orbit, likelihood in sorted(groups, key=lambda key: (*key[:2], NAMES.index(key[2]))):
         group = groups[source, orbit, likelihood]
-        error, brier, chance = (np.mean([r["metrics"][name] for r in group]) for name in ("error_rate", "brier", "ece_chance"))
+        error, brier, chance = (
+            np.mean([r["metrics"][name] for r in group]) for name in ("error_rate", "brier", "ece_chance")
+        )
         several = "{:.4f} ± {:.4f}" if len(group) > 1 else "{:.4f}"
         nll, ece = (several.format(*harness.mean([r["metrics"][name] for r in group])) for name in ("nll", "ece"))
         evidence = np.mean([r["evidence"]["value"] / r["data"]["train"] for r in group])
         angle = np.mean([r["orbit"].get("degrees", 0.0) for r in group])
         seconds = np.mean([r["seconds"]["fit"] for r in group])
-        scores = [f"{error:.2%}", nll, f"{brier:.4f}", ece, f"{chance:.4f}", f"{pooled_ece(group):.4f}", f"{evidence:.3f}"]
+        scores = [
+            f"{error:.2%}",
+            nll,
+            f"{brier:.4f}",
+            ece,
+            f"{chance:.4f}",
+            f"{pooled_ece(group):.4f}",
+            f"{evidence:.3f}",
+        ]
         cells.append([source, likelihood, orbit, *scores, f"±{angle:.0f}°" if angle else "", f"{seconds:.0f}"])
     scores = ["error", "NLL", "Brier", "ECE", "chance", "pooled", "evidence a datum"]
     return harness.markdown(["data", "likelihood", "orbit", *scores, "angle", "seconds"], cells)

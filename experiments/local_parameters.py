@@ -1,11 +1,11 @@
 """Where the local parameters come from: a recognition network, or one value kept for each datum.
 
-Odd against even digits by the logistic likelihood, with learned rotations, for the same time with each source. Two bounds are
-measured afterwards on fresh draws: with the local parameters that the source itself gives, and with those that are best for
-the q(u) that was reached.
+Odd against even digits by the logistic likelihood, with learned rotations, for the same time with each source. Two
+bounds are measured afterwards on fresh draws: with the local parameters that the source itself gives, and with those
+that are best for the q(u) that was reached.
 
-``python -m experiments local-parameters``; ``--quick`` takes a fifth of the time. Models that train side by side slow each
-other down: ``--jobs 1``, the default, is for this comparison.
+``python -m experiments local-parameters``; ``--quick`` takes a fifth of the time. Models that train side by side slow
+each other down: ``--jobs 1``, the default, is for this comparison.
 """
 
 from __future__ import annotations
@@ -70,7 +70,9 @@ class LocalParameters(harness.Run):
             "steps": steps,
             "evidence": {"value": best.value, "stderr": best.stderr, "own": own},
             "orbit": model.orbit.describe().to_dict(),
-            "metrics": {score.__name__: score(probs, labels) for score in (metrics.error_rate, metrics.nll, metrics.ece)},
+            "metrics": {
+                score.__name__: score(probs, labels) for score in (metrics.error_rate, metrics.nll, metrics.ece)
+            },
         }
 
     def trainer(self, data: Dataset, device: str) -> Trainer:
@@ -121,7 +123,9 @@ def table(records: Records) -> str:
         bounds = [f"{r['evidence'][name] / r['data']['train']:.4f}" for name in ("own", "value")]
         error, nll, ece = (r["metrics"][name] for name in ("error_rate", "nll", "ece"))
         scores = [f"{error:.2%}", f"{nll:.4f}", f"{ece:.4f}", f"±{r['orbit']['degrees']:.0f}°"]
-        cells.append([r["settings"].get("optimizer", "natural"), r["settings"]["source"], str(r["steps"]), *bounds, *scores])
+        cells.append(
+            [r["settings"].get("optimizer", "natural"), r["settings"]["source"], str(r["steps"]), *bounds, *scores]
+        )
     scores = ["bound a datum, its own c", "bound a datum, best c", "error", "NLL", "ECE", "angle"]
     return harness.markdown(["q(u)", "source", "steps", *scores], cells)
 

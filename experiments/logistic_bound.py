@@ -1,9 +1,10 @@
 """The quadratic bound on the logistic likelihood against GPyTorch's SVGP, which integrates over f by quadrature.
 
-Without an orbit, on small real data, with the same inducing points and everything else optimised to convergence: kernel,
-constant mean and posterior. Three numbers for each problem: GPyTorch's optimum, the optimum of our bound (both by L-BFGS on all
-parameters together), and what our training reaches. The first difference is what a quadratic costs, and no training removes it:
-the quadratics used here are the sharpest that there are (de Leeuw and Lange 2009). The second is what training leaves behind.
+Without an orbit, on small real data, with the same inducing points and everything else optimised to convergence:
+kernel, constant mean and posterior. Three numbers for each problem: GPyTorch's optimum, the optimum of our bound (both
+by L-BFGS on all parameters together), and what our training reaches. The first difference is what a quadratic costs,
+and no training removes it: the quadratics used here are the sharpest that there are (de Leeuw and Lange 2009). The
+second is what training leaves behind.
 
 A second table has the loss of the bound for one datum, as it depends on the mean and the variance of q(f).
 

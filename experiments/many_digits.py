@@ -1,8 +1,8 @@
 """8,100,000 digits from disk: MNIST's, each deformed 135 times by a fixed orbit, against the 60,000 from memory.
 
-The deformed digits are written as bytes, a file for each round over MNIST. A sparse classifier is trained on the folder, and
-the same one on MNIST itself in memory. It prints the time of a step, with and without reading ahead, the peak of resident
-memory, and the error on the test set of MNIST, which is not deformed.
+The deformed digits are written as bytes, a file for each round over MNIST. A sparse classifier is trained on the
+folder, and the same one on MNIST itself in memory. It prints the time of a step, with and without reading ahead, the
+peak of resident memory, and the error on the test set of MNIST, which is not deformed.
 
 ``python -m experiments many_digits --device cuda --folder /tmp/digits``
 """
@@ -32,7 +32,9 @@ def main(arguments: list[str]) -> None:
     """Write the digits, train, and print what came out."""
     parser = argparse.ArgumentParser(prog="many_digits", description=(__doc__ or "").split("\n")[0])
     parser.add_argument("--folder", type=Path, required=True, help="where the digits are written, or were before")
-    parser.add_argument("--count", type=int, default=8_100_000, help="how many, in whole rounds over the digits of MNIST")
+    parser.add_argument(
+        "--count", type=int, default=8_100_000, help="how many, in whole rounds over the digits of MNIST"
+    )
     parser.add_argument("--digits", type=int, default=60_000, help="the first so many digits of MNIST")
     parser.add_argument("--num-inducing", "-m", type=int, default=1000)
     parser.add_argument("--max-steps", type=int, default=600)

@@ -1,8 +1,9 @@
-"""MNIST, ten classes, Gaussian likelihood on class indicators (figure 4 of the paper): error and evidence of learned orbits.
+"""MNIST, ten classes, Gaussian likelihood on class indicators (figure 4 of the paper): error and evidence of learned
+orbits.
 
-Five orbits, three seeds each: none, rotations, affine maps, local deformations (the paper's four) and the composition of the
-last two. Then, to see how far it goes, that composition with more time, with a likelihood made for classes, and with the
-thickness of strokes too; and orbits of a g that sees oriented gradients instead of pixels. The seed decides
+Five orbits, three seeds each: none, rotations, affine maps, local deformations (the paper's four) and the composition
+of the last two. Then, to see how far it goes, that composition with more time, with a likelihood made for classes, and
+with the thickness of strokes too; and orbits of a g that sees oriented gradients instead of pixels. The seed decides
 inducing points, minibatches and orbit samples; the data are the standard split.
 
 ``python -m experiments mnist --device cuda --jobs 5``
@@ -81,7 +82,9 @@ def check(records: Records) -> Claims:
     found = harness.rows(records)
     none, pixels = (next((row for row in found if row.model == name), None) for name in ("none", DIRICHLET))
     wrong = harness.disagreements(found)
-    claims = {"the bound ranks the models as the test error does" + "".join(f"; not {a} / {b}" for a, b in wrong): not wrong}
+    claims = {
+        "the bound ranks the models as the test error does" + "".join(f"; not {a} / {b}" for a, b in wrong): not wrong
+    }
     for row in found:
         if none is not None and row is not none and row.likelihood == none.likelihood:
             claims[f"{row.model}: more evidence than none"] = row.evidence > none.evidence
@@ -94,7 +97,9 @@ def check(records: Records) -> Claims:
     if of_classes:
         picked = max(of_classes, key=attrgetter("evidence"))
         name = f"{picked.model} (the bound's choice)"
-        claims |= {f"{name}: error at most {goal} %{whose}": 100 * picked.error <= goal for goal, whose in GOALS.items()}
+        claims |= {
+            f"{name}: error at most {goal} %{whose}": 100 * picked.error <= goal for goal, whose in GOALS.items()
+        }
     return claims
 
 

@@ -1,14 +1,15 @@
 """Molecules: energies of QM7 and QM9 as sums over atoms, with the feature map and the kernel that the evidence picks.
 
-The target is the energy less a fit to how many atoms of each element there are, which takes the training molecules alone. Three
-models learn 1,000 of the training molecules: the Coulomb matrix with its rows sorted by length, without an orbit, and what is
-seen from each atom (:class:`orbitgp.orbits.Atoms`, :class:`orbitgp.kernels.Surroundings`) with an RBF and a Matérn-5/2 kernel.
-Their evidence picks one, on fold 0. It keeps the constants of its map, and learns kernel and noise from all training molecules.
+The target is the energy less a fit to how many atoms of each element there are, which takes the training molecules
+alone. Three models learn 1,000 of the training molecules: the Coulomb matrix with its rows sorted by length, without an
+orbit, and what is seen from each atom (:class:`orbitgp.orbits.Atoms`, :class:`orbitgp.kernels.Surroundings`) with an
+RBF and a Matérn-5/2 kernel. Their evidence picks one, on fold 0. It keeps the constants of its map, and learns kernel
+and noise from all training molecules.
 
-QM7 has five random folds of 7,101 molecules; published are about 10 kcal/mol (sorted eigenvalues of Coulomb matrices) and 3
-(randomly sorted ones) for five folds of all 7,165. Of QM9, 24,000 random molecules of the package ``qm9pack`` are used.
-``qm7.npz`` and ``qm9.npz`` with ``numbers`` (N, atoms), ``positions`` (N, atoms, 3) and ``energy`` in kcal/mol lie in the
-folder that ``ORBITGP_MOLECULES`` names, by default ``scratch``.
+QM7 has five random folds of 7,101 molecules; published are about 10 kcal/mol (sorted eigenvalues of Coulomb matrices)
+and 3 (randomly sorted ones) for five folds of all 7,165. Of QM9, 24,000 random molecules of the package ``qm9pack`` are
+used. ``qm7.npz`` and ``qm9.npz`` with ``numbers`` (N, atoms), ``positions`` (N, atoms, 3) and ``energy`` in kcal/mol
+lie in the folder that ``ORBITGP_MOLECULES`` names, by default ``scratch``.
 
 ``python -m experiments molecules --device cuda``
 """
@@ -35,7 +36,9 @@ from orbitgp.kernels import Surroundings
 from orbitgp.orbits import Atoms
 
 MODELS = ("Coulomb matrix", "atoms", "atoms, Matérn")
-CHOSEN = "atoms, Matérn"  # the folds, the learning curve and QM9 take the model with the highest evidence of 1,000 molecules
+CHOSEN = (
+    "atoms, Matérn"  # the folds, the learning curve and QM9 take the model with the highest evidence of 1,000 molecules
+)
 FOLDS, FEW, CURVE = 5, 1000, (500, 1000, 2000, 4000)
 TEST_QM9 = 5000
 
@@ -112,7 +115,9 @@ def load(name: str) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     return np.concatenate([numbers[..., None], positions], -1), counts, energy
 
 
-def learned(run: Molecules, x: np.ndarray, y: np.ndarray, elements: tuple[int, ...], device: str) -> InvariantGPRegressor:
+def learned(
+    run: Molecules, x: np.ndarray, y: np.ndarray, elements: tuple[int, ...], device: str
+) -> InvariantGPRegressor:
     """The constants of the map are learned from the first molecules, and then the kernel and its noise from all."""
     atoms = run.model != "Coulomb matrix"
     common: dict[str, Any] = {
@@ -124,7 +129,9 @@ def learned(run: Molecules, x: np.ndarray, y: np.ndarray, elements: tuple[int, .
     options, quick = TrainingOptions(dtype="float64"), TrainingOptions(dtype="float64", start_rows=0)
     feature_map = Surroundings(elements) if atoms else CoulombMatrix()
     kernel = start(run.model) if atoms else None
-    model = InvariantGPRegressor(feature_map=feature_map, kernel=kernel, max_steps=run.steps, training=options, **common)
+    model = InvariantGPRegressor(
+        feature_map=feature_map, kernel=kernel, max_steps=run.steps, training=options, **common
+    )
     model.fit(x[:FEW], y[:FEW])
     if len(x) <= FEW:
         return model
@@ -173,7 +180,15 @@ def table(records: Records) -> str:
         name = f"{settings['part']} {settings['fold']}" if settings["part"] == "folds" else settings["part"]
         seconds = f"{sum(record['seconds'].values()):.0f}"
         lines.append(
-            [name, settings["model"], f"{record['train']:,}", *errors, coverage, f"{record['evidence']['value']:,.0f}", seconds]
+            [
+                name,
+                settings["model"],
+                f"{record['train']:,}",
+                *errors,
+                coverage,
+                f"{record['evidence']['value']:,.0f}",
+                seconds,
+            ]
         )
     titles = ["part", "model", "molecules", "MAE (kcal/mol)", "RMSE", "within 90 %", "evidence (nats)", "seconds"]
     return harness.markdown(titles, lines)
@@ -189,10 +204,14 @@ def check(records: Records) -> Claims:
         best = max(parts["choice"], key=lambda record: record["evidence"]["value"])
         claims[f"the evidence of {FEW:,} molecules picks {CHOSEN}"] = best["settings"]["model"] == CHOSEN
     if "folds" in parts:
-        claims["QM7, five folds: at most 3.0 kcal/mol"] = float(np.mean([r["metrics"]["mae"] for r in parts["folds"]])) <= 3.0
+        claims["QM7, five folds: at most 3.0 kcal/mol"] = (
+            float(np.mean([r["metrics"]["mae"] for r in parts["folds"]])) <= 3.0
+        )
     for record in parts.get("qm9", []):
         claims["QM9: at most 1.5 kcal/mol"] = record["metrics"]["mae"] <= 1.5
-        claims["QM9: 87 to 93 % of molecules lie within intervals of 90 %"] = 0.87 <= record["metrics"]["coverage"] <= 0.93
+        claims["QM9: 87 to 93 % of molecules lie within intervals of 90 %"] = (
+            0.87 <= record["metrics"]["coverage"] <= 0.93
+        )
     return claims
 
 

@@ -1,9 +1,10 @@
-"""Odd against even: all digits of MNIST, each rotated within ±A (figure 3 of the paper), and what is learned without options.
+"""Odd against even: all digits of MNIST, each rotated within ±A (figure 3 of the paper), and what is learned without
+options.
 
 The evidence need not peak at A: the paper expects an angle that is at least as large.
 
-``python -m experiments odd-even --device cuda``; ``--rotated``, ``--models`` and ``--sizes`` run parts of it. ``--quick`` takes
-few embedded digits.
+``python -m experiments odd-even --device cuda``; ``--rotated``, ``--models`` and ``--sizes`` run parts of it.
+``--quick`` takes few embedded digits.
 """
 
 from __future__ import annotations
@@ -90,14 +91,17 @@ def pairs(records: Records) -> list[Pairs]:
     """One for each data set, in order."""
     found = []
     for (size, rotated), group in sorted(harness.grouped(records, "num_train", "rotated").items()):
-        none, learned = ({r["settings"]["seed"]: r for r in group if r["settings"]["model"] == model} for model in MODELS)
+        none, learned = (
+            {r["settings"]["seed"]: r for r in group if r["settings"]["model"] == model} for model in MODELS
+        )
         both = [(none[seed], learned[seed]) for seed in sorted(none.keys() & learned.keys())]
         found += [Pairs(size, rotated, both)] if both else []
     return found
 
 
 def table(records: Records) -> str:
-    """One line for each data set: the learned angle of each seed, means of the rest; seconds without an orbit and with it."""
+    """One line for each data set: the learned angle of each seed, means of the rest; seconds without an orbit and with
+    it."""
     titles = ["data", "inference", "learned", "evidence over no orbit", "error, no orbit", "error, learned", "seconds"]
     cells = []
     for each in pairs(records):

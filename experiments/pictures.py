@@ -1,4 +1,5 @@
-"""The two pictures of README.md and of the first page: the idea, and the evidence over the angle; for light and dark pages.
+"""The two pictures of README.md and of the first page: the idea, and the evidence over the angle; for light and dark
+pages.
 
 The first is computed from two embedded digits, the second is drawn from the records of ``rotated_digits``.
 ``python -m experiments pictures`` in the root of the repository.
@@ -81,7 +82,9 @@ def evidence(ink: Ink, records: Path) -> Figure:
     data = digits()
     learned = summary.learned[0]
     image = data.x_train[np.flatnonzero(data.y_train == 4)[0]]
-    figure, axes = _orbit_above(ink, image, learned.value, f"learned: insensitive to rotations within ±{learned.value:.0f}°")
+    figure, axes = _orbit_above(
+        ink, image, learned.value, f"learned: insensitive to rotations within ±{learned.value:.0f}°"
+    )
     angles, nats = summary.curve[0], summary.curve[1] - none
     axes.plot(angles, nats, "o-", color=ink.soft, lw=2, ms=5)
     top = summary.top[1] - none - learned.behind

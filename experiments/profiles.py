@@ -1,10 +1,11 @@
 """Profiles: does the learner find what the evidence says?
 
-The evidence need not peak where the data were transformed, so a learned orbit is held against its *profile*: the evidence over
-a grid of fixed values of one quantity of the orbit, with everything else at its best. All models are fitted without options,
-once by the inference that the library chooses, which is exact for data as few as these, and once by sparse inference. The exact
-profile judges both: from every start, the quantity must end where that is at its top. The bound of sparse inference stands
-beside it. Nothing here looks at the test set except the error that is reported.
+The evidence need not peak where the data were transformed, so a learned orbit is held against its *profile*: the
+evidence over a grid of fixed values of one quantity of the orbit, with everything else at its best. All models are
+fitted without options, once by the inference that the library chooses, which is exact for data as few as these, and
+once by sparse inference. The exact profile judges both: from every start, the quantity must end where that is at its
+top. The bound of sparse inference stands beside it. Nothing here looks at the test set except the error that is
+reported.
 """
 
 from __future__ import annotations
@@ -30,7 +31,8 @@ SHORT = 0.1  # of a small version, with its coarse grid: the same as a share of 
 
 @dataclass(frozen=True)
 class Profiled(DefaultFit):
-    """One model of a profile: without an orbit, with one that is fixed at ``start``, or with one that is learned from there."""
+    """One model of a profile: without an orbit, with one that is fixed at ``start``, or with one that is learned from
+    there."""
 
     key: ClassVar[str]  # the quantity's name in ``orbit.describe()``
     unit: ClassVar[str]
@@ -91,7 +93,8 @@ class Profile(NamedTuple):
 
 @dataclass(frozen=True)
 class Reached:
-    """What was learned from one start, and by how many nats it is behind the top of its profile, with the error of both.
+    """What was learned from one start, and by how many nats it is behind the top of its profile, with the error of
+    both.
 
     Of sparse inference also by how many nats the exact profile, where this orbit ended, is behind its own top.
     """
@@ -150,7 +153,9 @@ def inference_of(record: Record) -> str:
 def _summary(group: list[Record], inference: str, exact: Summary | None) -> Summary:
     """The profile of these records, with what was learned; held against the exact one, if these are sparse."""
     ordered = sorted(group, key=lambda r: r["settings"]["start"])
-    none, fixed, learned = ([r for r in ordered if r["settings"]["kind"] == kind] for kind in ("none", "fixed", "learned"))
+    none, fixed, learned = (
+        [r for r in ordered if r["settings"]["kind"] == kind] for kind in ("none", "fixed", "learned")
+    )
     # No orbit at all is the left end of the profile.
     curve = np.array([(value(r), r["evidence"]["value"]) for r in [*none, *fixed]]).T
     middle = learned[len(learned) // 2]
@@ -183,7 +188,8 @@ def value(record: Record) -> float:
 def table(records: Records) -> str:
     """A table for each set of starts, with a line for each profile.
 
-    Behind a learned value stands its evidence over the top of its profile, and the exact profile there over its own top.
+    Behind a learned value stands its evidence over the top of its profile, and the exact profile there over its own
+    top.
     """
     tables: dict[tuple[str, ...], list[list[str]]] = {}
     for s in (summary for each in by_title(records).values() for summary in each.values()):
@@ -195,7 +201,10 @@ def table(records: Records) -> str:
         gain = f"{harness.with_error(s.gain, s.gain_error, sign='+')} nats"
         cells = [s.title, s.inference, f"{place:.3g}{unit} ({top:,.0f} nats)", *learned, gain, *errors]
         tables.setdefault(starts, []).append(cells)
-    before, after = ["data", "inference", "top of the profile"], ["evidence over no orbit", "error, no orbit", "error, learned"]
+    before, after = (
+        ["data", "inference", "top of the profile"],
+        ["evidence over no orbit", "error, no orbit", "error, learned"],
+    )
     return "\n\n".join(harness.markdown([*before, *starts, *after], lines) for starts, lines in tables.items())
 
 
@@ -233,7 +242,9 @@ def check(records: Records) -> Claims:
             behind = own + [r.exact_behind for r in s.learned if r.exact_behind is not None]
             name = f"{s.title}, {s.inference}: from every start"
             if behind:
-                claims[f"{name} at most {s.tolerance:.0f} nats below the top of the exact profile"] = max(behind) <= s.tolerance
+                claims[f"{name} at most {s.tolerance:.0f} nats below the top of the exact profile"] = (
+                    max(behind) <= s.tolerance
+                )
     return claims
 
 
@@ -280,7 +291,12 @@ def experiment(name: str, description: str, full: Sequence[Profile], quick: Sequ
 
     def plan(options: argparse.Namespace) -> list[Profiled]:
         chosen = [(p, i) for p in (quick if options.quick else full) for i in options.inference]
-        return [run for seed in range(options.seeds) for profile, inference in chosen for run in profile.runs(inference, seed)]
+        return [
+            run
+            for seed in range(options.seeds)
+            for profile, inference in chosen
+            for run in profile.runs(inference, seed)
+        ]
 
     options = {"--inference": {"nargs": "+", "choices": INFERENCES, "default": INFERENCES, "help": "only one of them"}}
     return harness.Experiment(name, description, plan, table, check, figure, seeds=1, options=options)

@@ -1,13 +1,13 @@
 """As many digits as USPS has, and as large: 7,291 of MNIST, reduced to 16 x 16 pixels.
 
-The models of :mod:`experiments.small_data`, sparse, with settings of their own, and the same with the Dirichlet likelihood, the
-default. They are what :mod:`experiments.defaults` holds exact inference against on data of that size.
+The models of :mod:`experiments.small_data`, sparse, with settings of their own, and the same with the Dirichlet
+likelihood, the default. They are what :mod:`experiments.defaults` holds exact inference against on data of that size.
 
-All other digits of MNIST are tested: its own 10,000 test digits, and the 52,709 training digits that no model of the seed sees.
-An error of 0.9 % of 10,000 digits is known to 0.1 %, which is more than the models with gradients differ by.
+All other digits of MNIST are tested: its own 10,000 test digits, and the 52,709 training digits that no model of the
+seed sees. An error of 0.9 % of 10,000 digits is known to 0.1 %, which is more than the models with gradients differ by.
 
-``python -m experiments reduced-mnist --device cuda``. The record was made by the library before exact inference: at a783b1a,
-with this file put beside the experiments there.
+``python -m experiments reduced-mnist --device cuda``. The record was made by the library before exact inference: at
+a783b1a, with this file put beside the experiments there.
 """
 
 from __future__ import annotations
@@ -77,7 +77,9 @@ def plan(options: argparse.Namespace) -> list[ReducedMNIST]:
     """Every model with every seed."""
     settings = harness.QUICK | {"num_train": 150} if options.quick else small_data.FULL
     return [
-        ReducedMNIST(name, seed=seed, **settings, **model) for seed in range(options.seeds) for name, model in MODELS.items()
+        ReducedMNIST(name, seed=seed, **settings, **model)
+        for seed in range(options.seeds)
+        for name, model in MODELS.items()
     ]
 
 

@@ -1,20 +1,22 @@
 """Bayesian optimisation of functions with a symmetry: told, found by evidence as data arrive, in part, and false.
 
-The tasks are those of Brown, Cioba and Bogunovic (NeurIPS 2024): functions drawn from a Matérn-5/2 kernel of lengthscale 0.12,
-averaged over a group, on the unit cube: two columns exchanged, three moved in a circle, three in any order plus a tenth of a
-function without symmetry, and six in any order. Noise has standard deviation 0.01. BoTorch's own loop maximises an upper
-confidence bound with beta 2. Theirs is one function with 32 starts and two to three times the steps, and every seed here has a
-function of its own (in six dimensions one drawn at 128 points, and not 512). Lengthscale and noise are known to all models, and
-each takes the variance with the highest evidence at every step. What differs is the kernel:
+The tasks are those of Brown, Cioba and Bogunovic (NeurIPS 2024): functions drawn from a Matérn-5/2 kernel of
+lengthscale 0.12, averaged over a group, on the unit cube: two columns exchanged, three moved in a circle, three in any
+order plus a tenth of a function without symmetry, and six in any order. Noise has standard deviation 0.01. BoTorch's
+own loop maximises an upper confidence bound with beta 2. Theirs is one function with 32 starts and two to three times
+the steps, and every seed here has a function of its own (in six dimensions one drawn at 128 points, and not 512).
+Lengthscale and noise are known to all models, and each takes the variance with the highest evidence at every step. What
+differs is the kernel:
 
 - *standard*: no symmetry;
 - *told*: the average over the group;
 - *found*: the largest of several groups whose evidence is at most three nats below the best one's. So a symmetry is
   assumed until data speak against it;
-- *weights*: the average with the weight of the identity that has the highest evidence (:class:`orbitgp.orbits.Weighted`);
+- *weights*: the average with the weight of the identity that has the highest evidence
+  (:class:`orbitgp.orbits.Weighted`);
 - *correlation*: the average, scaled to unit variance everywhere (``InvariantKernel(..., normalise=True)``);
-- *max*: the largest value of the kernel over the group, which is no covariance: negative eigenvalues of that of the data are
-  cut off.
+- *max*: the largest value of the kernel over the group, which is no covariance: negative eigenvalues of that of the
+  data are cut off.
 
 In the task ``false`` the function has no symmetry, and *told* is told of six orders that do not hold.
 
@@ -119,7 +121,8 @@ def fitted(kernel: Kernel, x: Tensor, y: Tensor) -> Fitted:
 
 
 class Aligned(Model):
-    """k(x, x') = max_g k_g(x, g x'), as if it were a covariance; negative eigenvalues of that of the data are cut off."""
+    """k(x, x') = max_g k_g(x, g x'), as if it were a covariance; negative eigenvalues of that of the data are cut
+    off."""
 
     num_outputs = 1
 
@@ -243,12 +246,20 @@ def run(job: Job) -> dict[str, Any] | None:
         regrets.append(most - float(value))
         groups.append(chosen.group)
     seconds = time.process_time() - begin
-    return {**job._asdict(), "regrets": np.round(regrets, 4).tolist(), "groups": groups, "cpu_seconds": round(seconds, 1)}
+    return {
+        **job._asdict(),
+        "regrets": np.round(regrets, 4).tolist(),
+        "groups": groups,
+        "cpu_seconds": round(seconds, 1),
+    }
 
 
 def table(records: list[dict[str, Any]]) -> str:
     """Cumulative regrets, and what was found after all steps."""
-    lines = ["| task | method | seeds | steps | cumulative regret | a late step | ends with | CPU s |", "|---" * 8 + "|"]
+    lines = [
+        "| task | method | seeds | steps | cumulative regret | a late step | ends with | CPU s |",
+        "|---" * 8 + "|",
+    ]
     for task in TASKS:
         for method in TASKS[task].methods:
             if not (found := [r for r in records if (r["task"], r["method"]) == (task, method)]):
@@ -257,17 +268,28 @@ def table(records: list[dict[str, Any]]) -> str:
             late = np.mean([np.mean(r["regrets"][-10:]) for r in found])
             last = [r["groups"][-1] for r in found]
             ends = (
-                ", ".join(f"{name}: {last.count(name)}" for name in sorted(set(last))) if method in ("found", "weights") else ""
+                ", ".join(f"{name}: {last.count(name)}" for name in sorted(set(last)))
+                if method in ("found", "weights")
+                else ""
             )
             error = total.std(ddof=1) / len(total) ** 0.5 if len(total) > 1 else 0.0
             seconds = np.mean([r["cpu_seconds"] for r in found])
-            cells = [task, method, len(found), len(found[0]["regrets"]), f"{total.mean():.1f} ± {error:.1f}", f"{late:.3f}"]
+            cells = [
+                task,
+                method,
+                len(found),
+                len(found[0]["regrets"]),
+                f"{total.mean():.1f} ± {error:.1f}",
+                f"{late:.3f}",
+            ]
             lines.append("| " + " | ".join(map(str, [*cells, ends, f"{seconds:.0f}"])) + " |")
     return "\n".join(lines)
 
 
 def main(arguments: list[str] | None = None) -> None:
-    parser = argparse.ArgumentParser(prog="python -m experiments regret", description="Regret of optimisers with symmetries.")
+    parser = argparse.ArgumentParser(
+        prog="python -m experiments regret", description="Regret of optimisers with symmetries."
+    )
     parser.add_argument("--out", type=Path, default=Path("results"), help="folder for the records")
     parser.add_argument("--jobs", type=int, default=1, help="processes")
     parser.add_argument("--seeds", type=int, default=16)
@@ -289,7 +311,9 @@ def main(arguments: list[str] | None = None) -> None:
                 records.append(record)
                 print(record["task"], record["method"], record["seed"], f"{sum(record['regrets']):.1f}", flush=True)
     path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text("".join(json.dumps(record) + "\n" for record in sorted(records, key=lambda r: (r["task"], r["seed"]))))
+    path.write_text(
+        "".join(json.dumps(record) + "\n" for record in sorted(records, key=lambda r: (r["task"], r["seed"])))
+    )
     print(table(records))
 
 

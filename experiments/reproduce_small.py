@@ -1,10 +1,10 @@
 """Every experiment in reduced form, on two cores in minutes: do the directions of all claims hold?
 
-Numbers at this size are not those of the paper: the claims are about which model has more evidence, and which less error.
-MNIST is downloaded unless ``ORBITGP_DATA`` says where it is.
+Numbers at this size are not those of the paper: the claims are about which model has more evidence, and which less
+error. MNIST is downloaded unless ``ORBITGP_DATA`` says where it is.
 
-``python -m experiments reproduce-small`` (or ``make reproduce-small``) writes records and pictures to out/reproduce-small/,
-prints a line for each claim, and exits with 1 if one does not hold.
+``python -m experiments reproduce-small`` (or ``make reproduce-small``) writes records and pictures to
+out/reproduce-small/, prints a line for each claim, and exits with 1 if one does not hold.
 """
 
 from __future__ import annotations
@@ -33,7 +33,9 @@ EXPERIMENTS = (
 
 def run(name: str, out: Path, jobs: int) -> Claims:
     """One experiment at its small size."""
-    claims: Claims = import_module(f"experiments.{name}").EXPERIMENT.main(["--out", str(out), "--quick", "--jobs", str(jobs)])
+    claims: Claims = import_module(f"experiments.{name}").EXPERIMENT.main(
+        ["--out", str(out), "--quick", "--jobs", str(jobs)]
+    )
     return claims
 
 

@@ -1,4 +1,5 @@
-"""What signals are usually classified and regressed with: nearest neighbours, dynamic time warping, SVM, MiniROCKET, PLS."""
+"""What signals are usually classified and regressed with: nearest neighbours, dynamic time warping, SVM, MiniROCKET,
+PLS."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 """Learned angles on embedded digits, each rotated by a random angle within ±A, against the exact profile.
 
-``python -m experiments rotated-digits --device cuda --jobs 10`` runs several models at a time on one GPU, ``--quick`` a small
-version in a minute or two on two cores.
+``python -m experiments rotated-digits --device cuda --jobs 10`` runs several models at a time on one GPU, ``--quick`` a
+small version in a minute or two on two cores.
 """
 
 from __future__ import annotations
@@ -48,6 +48,10 @@ def is_exact_within_30(record: Record) -> bool:
 
 FULL = [Profile(RotatedDigits(rotated=a), sorted(ANGLES + BETWEEN) if a == 0 else ANGLES, STARTS) for a in ROTATED]
 # The first 60 digits are of nine classes.
-QUICK = [Profile(RotatedDigits(rotated=60.0, num_train=100, num_test=150, max_seconds=5.0), (30.0, 90.0, 150.0), (5.0, 150.0))]
+QUICK = [
+    Profile(
+        RotatedDigits(rotated=60.0, num_train=100, num_test=150, max_seconds=5.0), (30.0, 90.0, 150.0), (5.0, 150.0)
+    )
+]
 
 EXPERIMENT = profiles.experiment("rotated_digits", __doc__, FULL, QUICK)

@@ -1,10 +1,12 @@
-"""Rotated MNIST, 12,000 to learn from and 50,000 to test (figure 5 of the paper): learned rotations against the known answer.
+"""Rotated MNIST, 12,000 to learn from and 50,000 to test (figure 5 of the paper): learned rotations against the known
+answer.
 
-Every digit is turned by an angle within ±180°, so the right invariance is known: rotations by any angle. In the paper a model
-that has it from the start beats those that must learn it. Here it is the measure: a learned orbit, from a small start, from a
-larger one, or among six ranges of affine maps, must reach its error and its bound.
+Every digit is turned by an angle within ±180°, so the right invariance is known: rotations by any angle. In the paper a
+model that has it from the start beats those that must learn it. Here it is the measure: a learned orbit, from a small
+start, from a larger one, or among six ranges of affine maps, must reach its error and its bound.
 
-The set is generated from MNIST with a fixed seed; its figures do not compare with those published for the Montreal files.
+The set is generated from MNIST with a fixed seed; its figures do not compare with those published for the Montreal
+files.
 
 ``python -m experiments rotated-mnist --device cuda --jobs 5``
 """
@@ -39,7 +41,11 @@ QUICK: Settings = harness.QUICK | {"num_train": 1000, "max_steps": 60}
 
 
 def rotated_mnist(
-    num_train: int = FULL_SIZE, num_test: int = 50_000, seed: int = 0, root: Path | None = None, max_degrees: float = 180.0
+    num_train: int = FULL_SIZE,
+    num_test: int = 50_000,
+    seed: int = 0,
+    root: Path | None = None,
+    max_degrees: float = 180.0,
 ) -> Dataset:
     """Rotated MNIST (generated): the sizes of the Montreal set, made here from all 70,000 digits with a fixed seed.
 
@@ -74,7 +80,8 @@ def all_runs(seeds: int = 3, models: Iterable[str] = MODELS, **settings: Any) ->
 
 
 def check(records: Records) -> Claims:
-    """Learned orbits against the fixed one: as good at full size; of few digits, in few steps, nearer to it than to none."""
+    """Learned orbits against the fixed one: as good at full size; of few digits, in few steps, nearer to it than to
+    none."""
     found = {row.model: row for row in harness.rows(records)}
     if not {"none", FIXED} <= set(found):
         return {}
@@ -96,7 +103,8 @@ def check(records: Records) -> Claims:
 
 
 def allowance(row: harness.Row, other: harness.Row) -> float:
-    """By how many nats two bounds may differ and still be called equal: a thousandth a datum, or three standard errors."""
+    """By how many nats two bounds may differ and still be called equal: a thousandth a datum, or three standard
+    errors."""
     return max(0.001 * row.train, 3 * (row.evidence_stderr**2 + other.evidence_stderr**2) ** 0.5)
 
 

@@ -1,14 +1,16 @@
-"""The slack of the sparse bound: over the width of the orbit, inducing points M and the samples P that each averages over.
+"""The slack of the sparse bound: over the width of the orbit, inducing points M and the samples P that each averages
+over.
 
-The exact evidence and the bound at its best q(u) are those of one model: S fixed draws stand for the orbit. The lengthscale is
-learned by the exact evidence of some of the data. Variance and noise are at their best for each bound, as training would have
-them, so that a loose bound is not charged for a noise that only a tight one can afford. With the ratio r of the two, Q = a a^T
-and T = tr(K_f - Q) for unit variance, and L outputs, the bound is, up to the best noise,
+The exact evidence and the bound at its best q(u) are those of one model: S fixed draws stand for the orbit. The
+lengthscale is learned by the exact evidence of some of the data. Variance and noise are at their best for each bound,
+as training would have them, so that a loose bound is not charged for a noise that only a tight one can afford. With the
+ratio r of the two, Q = a a^T and T = tr(K_f - Q) for unit variance, and L outputs, the bound is, up to the best noise,
 
     -1/2 [N L log(2 pi noise) + L log|I + r Q| + y.(I + r Q)^-1 y / noise + L r T].
 
-No model is trained, so the whole study takes minutes. ``python -m experiments slack`` takes embedded digits, and with ``--mnist
---device cuda`` all of MNIST, too, where the exact evidence comes from Cholesky factors instead of eigenvalues.
+No model is trained, so the whole study takes minutes. ``python -m experiments slack`` takes embedded digits, and with
+``--mnist --device cuda`` all of MNIST, too, where the exact evidence comes from Cholesky factors instead of
+eigenvalues.
 """
 
 from __future__ import annotations
@@ -45,7 +47,14 @@ JITTER = 1e-6  # of the variance
 LEARN, LEARN_SAMPLES = 300, 8  # data and draws that the lengthscale is learned from
 MOST_EIGENVALUES = 12_000  # beyond that, factors for some ratios take less time
 SHIFTS = "nine shifts"
-WIDTHS = {"none": 0, "rotation(5)": 5, "rotation(15)": 15, "rotation(60)": 60, "rotation(120)": 120, "rotation(180)": 180}
+WIDTHS = {
+    "none": 0,
+    "rotation(5)": 5,
+    "rotation(15)": 15,
+    "rotation(60)": 60,
+    "rotation(120)": 120,
+    "rotation(180)": 180,
+}
 ORBITS = (SHIFTS, *WIDTHS)
 NO_FACTOR = 1e12  # nats: so large a variance that rounding of K_f is no longer small against the noise
 OF_MNIST = ("none", "rotation(15)", "rotation(60)", "rotation(180)")
@@ -94,7 +103,9 @@ class Slack(harness.Run):
         samples = None if isinstance(orbit, FiniteOrbit) else self.num_samples
         size = orbit.size if isinstance(orbit, FiniteOrbit) else self.num_samples
         begin = time.perf_counter()
-        gram = ExactGP(unit_kernel(lengthscale), orbit, x, num_samples=samples, seed=self.seed).to(device).gram().double()
+        gram = (
+            ExactGP(unit_kernel(lengthscale), orbit, x, num_samples=samples, seed=self.seed).to(device).gram().double()
+        )
         exact = exact_evidence(gram, targets)
         seconds = time.perf_counter() - begin
         del gram  # it fills a fifth of a GPU
@@ -155,8 +166,8 @@ def best(
 ) -> float:
     """The bound at its best variance and noise.
 
-    ``values`` are the eigenvalues of Q for unit variance, ``powers`` the squares of the targets along them, and ``left`` is
-    the trace of what Q lacks of K_f.
+    ``values`` are the eigenvalues of Q for unit variance, ``powers`` the squares of the targets along them, and
+    ``left`` is the trace of what Q lacks of K_f.
     """
     rows, outputs = targets.shape
     rest = float(targets.square().sum() - powers.sum())
@@ -168,7 +179,9 @@ def best(
         total = -0.5 * (rows * outputs * (1 + torch.log(2 * math.pi * noise)) + outputs * (logdet + ratio[:, 0] * left))
         top = int(total.argmax())
         low, high = ratio[max(0, top - 1)], ratio[min(len(ratio) - 1, top + 1)]
-        ratio = torch.logspace(float(low.log10()), float(high.log10()), 30, dtype=ratio.dtype, device=ratio.device)[:, None]
+        ratio = torch.logspace(float(low.log10()), float(high.log10()), 30, dtype=ratio.dtype, device=ratio.device)[
+            :, None
+        ]
     return float(total.max())
 
 
@@ -243,7 +256,12 @@ def plan(options: argparse.Namespace) -> list[Slack]:
     size: dict[str, Any] = {"num_data": 200, "num_samples": 16, "inducing": (25, 50, 100, 200)} if options.quick else {}
     runs = [Slack(orbit, **size) for orbit in ORBITS]
     if options.mnist:
-        whole: dict[str, Any] = {"dataset": "mnist", "num_data": 60_000, "num_samples": 16, "inducing": (500, 1000, 2000)}
+        whole: dict[str, Any] = {
+            "dataset": "mnist",
+            "num_data": 60_000,
+            "num_samples": 16,
+            "inducing": (500, 1000, 2000),
+        }
         runs += [Slack(orbit, variables=((1, "random"), (INDUCING_SAMPLES, "random")), **whole) for orbit in OF_MNIST]
     return runs
 
@@ -260,7 +278,8 @@ def is_all(record: Record, bound: Record) -> bool:
 
 
 def table(records: Records) -> str:
-    """The slack of each kind of inducing variable, for each number of points; in brackets, millions of kernel values."""
+    """The slack of each kind of inducing variable, for each number of points; in brackets, millions of kernel
+    values."""
     tables = []
     for r in records:
         sizes = sorted({b["inducing"] for b in r["bounds"]})
@@ -309,7 +328,8 @@ def before(record: Record, inducing: int) -> Record | None:
 
 
 def default(record: Record, inducing: int) -> Record | None:
-    """The bound of the defaults: means over all of a small finite orbit, else eight; greedy points, or few random ones."""
+    """The bound of the defaults: means over all of a small finite orbit, else eight; greedy points, or few random
+    ones."""
     orbit = record["settings"]["orbit"]
     samples = {"none": 1, SHIFTS: Shifts.size}.get(orbit, INDUCING_SAMPLES)
     return found(record, samples, "greedy" if 4 * inducing >= record["settings"]["num_data"] else "random", inducing)

@@ -1,8 +1,8 @@
 """Small data: the fewer digits, the more an invariance is worth, and the bound says which one to take.
 
-312 to 60,000 digits of MNIST, drawn with the seed, and four models of each: no orbit, learned affine maps, these composed with
-learned local deformations, and learned affine maps for a g that sees oriented gradients instead of pixels. Of the four, the
-one with the highest bound is the one to use: no digit is held out to choose.
+312 to 60,000 digits of MNIST, drawn with the seed, and four models of each: no orbit, learned affine maps, these
+composed with learned local deformations, and learned affine maps for a g that sees oriented gradients instead of
+pixels. Of the four, the one with the highest bound is the one to use: no digit is held out to choose.
 
 ``python -m experiments small-data --device cuda --jobs 6``
 """
@@ -89,8 +89,11 @@ def table(records: Records) -> str:
 
 
 def exact_errors(sizes: Collection[int]) -> dict[tuple[str, int], float]:
-    """Test errors of the same models of the same digits with the defaults, from :mod:`experiments.defaults`; what is known."""
-    known = [r for r in harness.load(EXACT).values() if r["settings"]["part"] == "sizes" and r["data"]["train"] in sizes]
+    """Test errors of the same models of the same digits with the defaults, from :mod:`experiments.defaults`; what is
+    known."""
+    known = [
+        r for r in harness.load(EXACT).values() if r["settings"]["part"] == "sizes" and r["data"]["train"] in sizes
+    ]
     return {(r["settings"]["model"], r["data"]["train"]): r["metrics"]["error_rate"] for r in known}
 
 

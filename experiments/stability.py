@@ -1,7 +1,8 @@
-"""Do the same data end at the same evidence? With other threads, rows in another order, and inputs changed a little they must.
+"""Do the same data end at the same evidence? With other threads, rows in another order, and inputs changed a little
+they must.
 
-Nothing of this changes the problem. So evidences must agree within one nat, or within the errors that they state. The data are
-the first embedded digits with eight orbits, and the generated movements with two.
+Nothing of this changes the problem. So evidences must agree within one nat, or within the errors that they state. The
+data are the first embedded digits with eight orbits, and the generated movements with two.
 
 ``python -m experiments stability --jobs 16``
 """
@@ -52,7 +53,13 @@ class Fit(harness.Run):
         start = time.process_time()
         found = InvariantGPClassifier(self.orbit, random_state=0).fit(x, y).evidence_
         seconds = round(time.process_time() - start, 1)
-        return {"value": found.value, "stderr": found.stderr, "draws": found.num_samples, "data": len(x), "seconds": seconds}
+        return {
+            "value": found.value,
+            "stderr": found.stderr,
+            "draws": found.num_samples,
+            "data": len(x),
+            "seconds": seconds,
+        }
 
 
 def agree(records: Records) -> bool:
@@ -71,8 +78,12 @@ def table(records: Records) -> str:
         data = f"{group[0]['data']} {'movements' if orbit in SIGNALS else 'digits'}"
         ends, error = f"{min(values):,.1f} to {max(values):,.1f}", f"{max(r['stderr'] for r in group):.2f}"
         counts = ", ".join(map(str, draws)) if any(draws) else "none"
-        cells.append([data, orbit.partition("(")[0], str(len(group)), ends, error, counts, "yes" if agree(group) else "no"])
-    return harness.markdown(["data", "orbit", "fits", "lowest to highest, nats", "largest error", "draws", "agree"], cells)
+        cells.append(
+            [data, orbit.partition("(")[0], str(len(group)), ends, error, counts, "yes" if agree(group) else "no"]
+        )
+    return harness.markdown(
+        ["data", "orbit", "fits", "lowest to highest, nats", "largest error", "draws", "agree"], cells
+    )
 
 
 def check(records: Records) -> Claims:

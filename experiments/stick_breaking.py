@@ -1,7 +1,8 @@
 """Many classes by logistic decisions, one after the other: a likelihood of one's own, which the paper names.
 
-It is not in the package, because it predicts much worse than the Dirichlet likelihood (``python -m experiments likelihoods``):
-its bound charges for the variance of f, so it keeps f small and predictions unsure. It bounds the probability of the labels.
+It is not in the package, because it predicts much worse than the Dirichlet likelihood (``python -m experiments
+likelihoods``): its bound charges for the variance of f, so it keeps f small and predictions unsure. It bounds the
+probability of the labels.
 """
 
 from __future__ import annotations
@@ -22,13 +23,14 @@ _ROUNDING = 1e-6  # of a log probability
 
 @register
 class StickBreaking(Classification):
-    """Many classes by breaking a stick (Linderman et al. 2015), as the paper suggests: K - 1 logistic decisions, one by one.
+    """Many classes by breaking a stick (Linderman et al. 2015), as the paper suggests: K - 1 logistic decisions, one by
+    one.
 
         p(k | f) = sigma(x_k) prod_{j<k} sigma(-x_j),    x_j = f_j + b_j;    the last class takes the rest of the stick
 
-    The offsets b_j = -log(K - 1 - j) make all classes equally likely at f = 0, where the prior of f is centred. A datum of
-    class k takes part in decisions 0 .. k only. Each decision is a logistic likelihood with a local parameter c_j of its own,
-    best at sqrt(E x_j^2). The bound is diagonal, and exact for a point mass. The order of the classes matters.
+    The offsets b_j = -log(K - 1 - j) make all classes equally likely at f = 0, where the prior of f is centred. A datum
+    of class k takes part in decisions 0 .. k only. Each decision is a logistic likelihood with a local parameter c_j of
+    its own, best at sqrt(E x_j^2). The bound is diagonal, and exact for a point mass. The order of the classes matters.
     """
 
     offset: Tensor

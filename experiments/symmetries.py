@@ -1,12 +1,12 @@
 """Symmetries found by ``orbitgp.find_symmetry`` in generated problems, with planted ones and with none.
 
-Thirty problems come from a seed: three to five columns, 40 to 100 rows, and a function drawn from a Gaussian process of another
-kernel (Matérn-5/2) that is averaged over a planted group: two or three columns in any order, all moved round in a circle,
-changes of one sign, both, or none. A generator is true if the function does not change under it. The result is wrong if it is
-certain of a generator that is not true, or against one that is.
+Thirty problems come from a seed: three to five columns, 40 to 100 rows, and a function drawn from a Gaussian process of
+another kernel (Matérn-5/2) that is averaged over a planted group: two or three columns in any order, all moved round in
+a circle, changes of one sign, both, or none. A generator is true if the function does not change under it. The result
+is wrong if it is certain of a generator that is not true, or against one that is.
 
-Sixty problems (``--some 60 --first 2000``): certain and wrong in none; of 90 true generators 62 found, of ten groups of three
-columns in any order nine only as a circle.
+Sixty problems (``--some 60 --first 2000``): certain and wrong in none; of 90 true generators 62 found, of ten groups of
+three columns in any order nine only as a circle.
 
 ``python -m experiments.symmetries [--some 5]``
 """
@@ -40,7 +40,9 @@ def problem(seed: int) -> tuple[str, Float[np.ndarray, "rows columns"], Float[np
 
     def function(x: Float[np.ndarray, "n columns"]) -> Float[np.ndarray, " n"]:
         moved = group.elements(torch.from_numpy(x)).numpy()
-        return np.asarray(np.mean([Matern(1.5, nu=2.5)(moved[:, i], centres) @ weights for i in range(group.size)], axis=0))
+        return np.asarray(
+            np.mean([Matern(1.5, nu=2.5)(moved[:, i], centres) @ weights for i in range(group.size)], axis=0)
+        )
 
     y = function(X)
     scale = y.std()
@@ -73,7 +75,10 @@ def main(arguments: list[str] | None = None) -> None:
         seconds = time.process_time() - start
         texts = ", ".join(found.holds), ", ".join(errors), ", ".join(late)
         print(f"| {planted} | {X.shape[0]}, {X.shape[1]} | {' | '.join(texts)} | {nats} | {seconds:.0f} |", flush=True)
-    print(f"\nCertain and wrong: {wrong}. True and not found: {missed}. Of {clear} ahead by 20 nats, {found_clear} were found.")
+    print(
+        f"\nCertain and wrong: {wrong}. True and not found: {missed}. "
+        f"Of {clear} ahead by 20 nats, {found_clear} were found."
+    )
 
 
 if __name__ == "__main__":

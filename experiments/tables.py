@@ -1,7 +1,7 @@
 """The tables of README.md and of the pages, written from the records in results/: no figure in them is typed.
 
-A page says where a table goes, ``<!-- table: NAME -->`` … ``<!-- end -->``, and what stands between is replaced. Under a table
-stands what it was made with, and which of its experiment's claims do not hold.
+A page says where a table goes, ``<!-- table: NAME -->`` … ``<!-- end -->``, and what stands between is replaced. Under
+a table stands what it was made with, and which of its experiment's claims do not hold.
 
 ``python -m experiments tables`` in the root of the repository.
 """
@@ -69,7 +69,8 @@ EXPERIMENTS = {module.EXPERIMENT.name: module.EXPERIMENT for module in OTHERS} |
 
 
 class Excerpt(NamedTuple):
-    """A shorter table, of all records of an experiment or of some. Claims below it are those that these records can show."""
+    """A shorter table, of all records of an experiment or of some. Claims below it are those that these records can
+    show."""
 
     experiment: Experiment
     table: Callable[[Records], str]
@@ -79,7 +80,9 @@ class Excerpt(NamedTuple):
 EXCERPTS = {
     "times": Excerpt(exact_evidence.EXPERIMENT, exact_evidence.times, exact_evidence.is_timed),
     "headlines": Excerpt(exact_evidence.EXPERIMENT, exact_evidence.headlines, exact_evidence.is_free),
-    "against the paper": Excerpt(exact_evidence.EXPERIMENT, exact_evidence.against_the_paper, exact_evidence.is_in_the_paper),
+    "against the paper": Excerpt(
+        exact_evidence.EXPERIMENT, exact_evidence.against_the_paper, exact_evidence.is_in_the_paper
+    ),
     "angles": Excerpt(rotated_digits.EXPERIMENT, profiles.grid, rotated_digits.is_exact_within_30),
     "sizes": Excerpt(defaults.EXPERIMENT, defaults.table, lambda record: record["settings"]["part"] == "sizes"),
     "choices": Excerpt(signals.EXPERIMENT, signals.choices),
@@ -114,7 +117,13 @@ def pages(root: Path) -> Iterator[Path]:
 
 def settings(results: Path) -> str:
     """What every recorded model was trained with."""
-    names = {"num_inducing": "M", "inducing_samples": "P", "num_samples": "S", "batch_size": "batch", "max_steps": "steps"}
+    names = {
+        "num_inducing": "M",
+        "inducing_samples": "P",
+        "num_samples": "S",
+        "batch_size": "batch",
+        "max_steps": "steps",
+    }
     lines = []
     for name, experiment in COMPARISONS.items():
         found = experiment.recorded(results / f"{name}.jsonl")

@@ -2,19 +2,20 @@
 
     f(a, b) = cos(2a - b) + cos(2b - a),        y = f + noise
 
-Two Gaussian processes see the same data: one whose prior is invariant to swapping the inputs, one whose prior is not. The
-non-invariant one has more freedom and fits the training data at least as well; the invariant one generalises better, because
-a datum on one side of the diagonal says what happens on the other; and the marginal likelihood, which sees the training data
-alone, prefers the invariant one. Both are fitted twice: exactly, and with inducing points on g and the variational bound.
+Two Gaussian processes see the same data: one whose prior is invariant to swapping the inputs, one whose prior is not.
+The non-invariant one has more freedom and fits the training data at least as well; the invariant one generalises
+better, because a datum on one side of the diagonal says what happens on the other; and the marginal likelihood, which
+sees the training data alone, prefers the invariant one. Both are fitted twice: exactly, and with inducing points on g
+and the variational bound.
 
 What was chosen: 100 training inputs in [-3, 3]^2, a few wavelengths of f across, nine in ten of them on one side of the
-diagonal, so that the non-invariant model has to extrapolate on the other while enough data lie there to tell whether the sides
-agree; noise with standard deviation 0.1, a tenth of f's; an isotropic RBF kernel and a zero mean for both models; the first
-seed. It was chosen for its picture, after results for 50 inputs in [-2, 2]^2 (four in five or nine in ten on one side, and
-once another function) had been seen: there the same three statements held, with a smaller difference. Seeds were not chosen:
-the statements hold for each of 0 to 19, exact and sparse. All hyperparameters (lengthscale, variance, noise) maximise the log
-marginal likelihood, best of three starts, or, with the inducing points, its bound; neither sees the test error, which is
-against f itself, on a grid over the whole square.
+diagonal, so that the non-invariant model has to extrapolate on the other while enough data lie there to tell whether
+the sides agree; noise with standard deviation 0.1, a tenth of f's; an isotropic RBF kernel and a zero mean for both
+models; the first seed. It was chosen for its picture, after results for 50 inputs in [-2, 2]^2 (four in five or nine in
+ten on one side, and once another function) had been seen: there the same three statements held, with a smaller
+difference. Seeds were not chosen: the statements hold for each of 0 to 19, exact and sparse. All hyperparameters
+(lengthscale, variance, noise) maximise the log marginal likelihood, best of three starts, or, with the inducing points,
+its bound; neither sees the test error, which is against f itself, on a grid over the whole square.
 
     python -m experiments toy
 """
@@ -172,8 +173,11 @@ def _results(data: Data, mean: Tensor, value: float, kernel: Kernel, noise: Tens
     }
 
 
-def maximise(objective: Callable[[], Tensor], parameters: Iterable[Tensor], max_iter: int = 200, **accuracy: Any) -> float:
-    """The value that L-BFGS reaches, over all parameters together; ``accuracy`` are further options of torch's L-BFGS."""
+def maximise(
+    objective: Callable[[], Tensor], parameters: Iterable[Tensor], max_iter: int = 200, **accuracy: Any
+) -> float:
+    """The value that L-BFGS reaches, over all parameters together; ``accuracy`` are further options of torch's
+    L-BFGS."""
     learned = [parameter for parameter in parameters if parameter.requires_grad]
     accuracy = {"tolerance_change": 1e-10, "line_search_fn": "strong_wolfe", **accuracy}
     optimizer = torch.optim.LBFGS(learned, max_iter=max_iter, **accuracy)
@@ -229,7 +233,9 @@ def table(records: Records) -> str:
         train, test = (harness.mean([r["metrics"][name] for r in group])[0] for name in ("train_rmse", "test_rmse"))
         evidence = harness.mean([r["evidence"]["value"] for r in group])[0]
         cells.append([model, inference, f"{train:.3f}", f"{test:.3f}", f"{evidence:.1f}"])
-    return harness.markdown(["model", "inference", "train RMSE", "test RMSE", "log marginal likelihood, or its bound"], cells)
+    return harness.markdown(
+        ["model", "inference", "train RMSE", "test RMSE", "log marginal likelihood, or its bound"], cells
+    )
 
 
 def recorded_model(record: Record) -> tuple[Data, _ExactGP]:
@@ -252,11 +258,13 @@ def posterior_mean(record: Record) -> Tensor:
 def chunk_predictions(record: Record, chunks: int = CHUNKS) -> Float[Tensor, " chunks"]:
     """The log density of each chunk of the data, predicted from all chunks before it. Their sum is the log evidence.
 
-    With the factor L of the covariance of y, the entries of L^-1 y are what each datum adds to those before it, in units of
-    the standard deviation L_nn with which it was predicted.
+    With the factor L of the covariance of y, the entries of L^-1 y are what each datum adds to those before it, in
+    units of the standard deviation L_nn with which it was predicted.
     """
     data, model = recorded_model(record)
-    covariance = model.covar_module(data.x).to_dense() + model.likelihood.noise * torch.eye(len(data.x), dtype=data.x.dtype)
+    covariance = model.covar_module(data.x).to_dense() + model.likelihood.noise * torch.eye(
+        len(data.x), dtype=data.x.dtype
+    )
     factor = torch.linalg.cholesky(covariance)
     added = torch.linalg.solve_triangular(factor, data.y[:, None], upper=False)[:, 0]
     each = -0.5 * (added.square() + math.log(2 * math.pi)) - factor.diagonal().log()
@@ -291,7 +299,14 @@ def figure(records: Records, path: Path) -> None:
         shown = ax.imshow(image, origin="lower", extent=extent, interpolation="bilinear", **style)
         ax.plot([-edge, edge], [-edge, edge], color="black", lw=0.8, ls=(0, (4, 4)), alpha=0.5)
         ax.scatter(
-            *data.x.mT.numpy(), c=data.y.numpy(), s=26, edgecolors="black", linewidths=0.8, clip_on=False, zorder=3, **style
+            *data.x.mT.numpy(),
+            c=data.y.numpy(),
+            s=26,
+            edgecolors="black",
+            linewidths=0.8,
+            clip_on=False,
+            zorder=3,
+            **style,
         )
         ax.set_title(f"{title}\n", fontsize=13, fontweight="bold", linespacing=1.9)
         ax.text(0.5, 1.02, caption, transform=ax.transAxes, ha="center", va="bottom", fontsize=10, linespacing=1.25)
@@ -305,13 +320,17 @@ def figure(records: Records, path: Path) -> None:
 
 
 def chunk_figure(invariant: Record, plain: Record, path: Path) -> None:
-    """How well each tenth of the data is predicted by those before it: a bar for each model; the bars sum to the evidence."""
+    """How well each tenth of the data is predicted by those before it: a bar for each model; the bars sum to the
+    evidence."""
     from matplotlib.figure import Figure
 
     fig = Figure(figsize=(8.5, 3.6), layout="constrained", facecolor="white")
     ax = fig.subplots()
     places = np.arange(1, CHUNKS + 1)
-    for record, name, offset, colour in ((invariant, "invariant", -0.2, "#2166ac"), (plain, "non-invariant", 0.2, "#b2182b")):
+    for record, name, offset, colour in (
+        (invariant, "invariant", -0.2, "#2166ac"),
+        (plain, "non-invariant", 0.2, "#b2182b"),
+    ):
         total = f"{record['evidence']['value']:.1f}".replace("-", "\N{MINUS SIGN}")
         ax.bar(places + offset, chunk_predictions(record).numpy(), 0.38, color=colour, label=f"{name}: {total} in all")
     ax.axhline(0, color="black", lw=0.8)

@@ -1,13 +1,13 @@
 """Verdicts against the truth: is ``compare`` ever certain and wrong, and how often can it tell?
 
-200 small problems come from a seed: images and vectors, regression and classes, with a symmetry that is there, is not, or is
-in part. A third of them are near ties: few rows, much noise, a weak symmetry. Six more are made by hand, the shifted digits of
-the first page among them. Each has two or three candidate orbits, none included.
+200 small problems come from a seed: images and vectors, regression and classes, with a symmetry that is there, is not,
+or is in part. A third of them are near ties: few rows, much noise, a weak symmetry. Six more are made by hand, the
+shifted digits of the first page among them. Each has two or three candidate orbits, none included.
 
-The truth is the best exact evidence of each candidate over ten random starts: the orbit enumerated, or ten climbs with few
-fixed draws, and the best two again with many, scored on fresh ones. ``compare`` then gets the data, with its defaults and with
-``inference="sparse"``. It is *right* if it is certain of the best candidate, *wrong* if it is certain that another is better,
-and *cannot tell* if the best candidate is one of several.
+The truth is the best exact evidence of each candidate over ten random starts: the orbit enumerated, or ten climbs with
+few fixed draws, and the best two again with many, scored on fresh ones. ``compare`` then gets the data, with its
+defaults and with ``inference="sparse"``. It is *right* if it is certain of the best candidate, *wrong* if it is certain
+that another is better, and *cannot tell* if the best candidate is one of several.
 
 ``python -m experiments verdicts --jobs 16``, on one thread each. ``--some 7`` takes every seventh problem.
 """
@@ -91,7 +91,8 @@ def rolls(size: int, reach: int) -> Permutation:
 
 
 def image_rolls(side: int) -> Permutation:
-    """The nine shifts of a flat image by up to one pixel; its border is empty, so nothing comes in on the other side."""
+    """The nine shifts of a flat image by up to one pixel; its border is empty, so nothing comes in on the other
+    side."""
     index = np.arange(side * side).reshape(side, side)
     return Permutation([np.roll(index, (a, b), (0, 1)).ravel().tolist() for a in (-1, 0, 1) for b in (-1, 0, 1)])
 
@@ -104,7 +105,9 @@ def all_orders(size: int) -> Permutation:
 FAMILIES: dict[str, Family] = {
     "swap": Family(False, (2, 5), lambda _, d: Permutation.swap(0, 1), lambda d: {"noise": GaussianNoise(0.3)}),
     "orders": Family(False, (3, 5), lambda _, d: all_orders(d), lambda d: {"swap": Permutation.swap(0, 1)}),
-    "cyclic": Family(False, (8, 12), lambda rng, d: rolls(d, int(rng.integers(1, 4))), lambda d: {"all": rolls(d, d // 2)}),
+    "cyclic": Family(
+        False, (8, 12), lambda rng, d: rolls(d, int(rng.integers(1, 4))), lambda d: {"all": rolls(d, d // 2)}
+    ),
     "noise": Family(False, (2, 4), lambda rng, _: GaussianNoise(rng.uniform(0.2, 1.0)), lambda d: {}),
     "shifts": Family(True, (6, 10), lambda _, side: image_rolls(side), lambda d: {}, flat=True),
     "flip": Family(True, (6, 10), lambda rng, _: Flip(), lambda d: {"quarter turns": Rotate90()}),
@@ -124,7 +127,10 @@ STARTING: dict[str, Callable[[], Orbit]] = {  # learned orbits start where their
 def blobs(rng: np.random.Generator, rows: int, side: int) -> Inputs:
     """Images of three bright or dark spots, empty at the border."""
     grid = np.linspace(-1, 1, side)
-    centres, weights = rng.uniform(-0.5, 0.5, (rows, 3, 2)), rng.uniform(0.5, 1.5, (rows, 3)) * rng.choice([-1, 1], (rows, 3))
+    centres, weights = (
+        rng.uniform(-0.5, 0.5, (rows, 3, 2)),
+        rng.uniform(0.5, 1.5, (rows, 3)) * rng.choice([-1, 1], (rows, 3)),
+    )
     across, down = ((grid - centres[:, :, i, None]) ** 2 for i in range(2))
     spots = np.exp(-(down[:, :, :, None] + across[:, :, None, :]) / 0.15)
     images = np.einsum("nk,nkij->nij", weights, spots)
@@ -132,7 +138,9 @@ def blobs(rng: np.random.Generator, rows: int, side: int) -> Inputs:
     return images.astype(np.float32)
 
 
-def random_functions(rng: np.random.Generator, dim: int, length: float, outputs: int) -> Callable[[np.ndarray], np.ndarray]:
+def random_functions(
+    rng: np.random.Generator, dim: int, length: float, outputs: int
+) -> Callable[[np.ndarray], np.ndarray]:
     """Draws of a Gaussian process with an RBF kernel, about: many random waves."""
     waves, phases = rng.normal(size=(dim, 500)) / length, rng.uniform(0, 2 * np.pi, 500)
     weights = rng.normal(size=(500, outputs)) * np.sqrt(2 / 500)
@@ -163,7 +171,9 @@ def generated(number: int) -> Problem:
     y = values[:, 0] if classes is None else values.argmax(1)
     own = STARTING[name]() if name in STARTING else planted
     title = f"{name}, {symmetry}{', near tie' if tie else ''}, {rows} rows of {x.shape[1:]}, {classes or 'no'} classes"
-    return Problem(title, x, y, {"none": Identity(), name: own, **family.others(size)}, "dirichlet" if classes else None)
+    return Problem(
+        title, x, y, {"none": Identity(), name: own, **family.others(size)}, "dirichlet" if classes else None
+    )
 
 
 def averaged(g: Callable[[np.ndarray], np.ndarray], orbit: Orbit, x: Inputs) -> np.ndarray:
@@ -217,16 +227,20 @@ def turned_digits(degrees: float) -> Problem:
 
 
 def waves(full: bool) -> Problem:
-    """Waves of 12 points; the target is their frequency, whatever their phase, or the frequency and a little of the phase."""
+    """Waves of 12 points; the target is their frequency, whatever their phase, or the frequency and a little of the
+    phase."""
     rng = np.random.default_rng(1)
     frequency, phase = rng.uniform(0.5, 2.5, 80), rng.uniform(0, 2 * np.pi, 80)
     x = np.cos(2 * np.pi * frequency[:, None] * np.arange(12) / 12 + phase[:, None]) + 0.05 * rng.normal(size=(80, 12))
     y = frequency + (0.0 if full else 0.5) * np.cos(phase) + 0.05 * rng.normal(size=80)
-    return Problem("phase" if full else "half a phase", x, y, {"none": Identity(), "few": rolls(12, 2), "all": rolls(12, 5)})
+    return Problem(
+        "phase" if full else "half a phase", x, y, {"none": Identity(), "few": rolls(12, 2), "all": rolls(12, 5)}
+    )
 
 
 def parity() -> Problem:
-    """A function that changes its sign when its two coordinates are exchanged: no symmetry that an average could have."""
+    """A function that changes its sign when its two coordinates are exchanged: no symmetry that an average could
+    have."""
     rng = np.random.default_rng(2)
     x = rng.normal(size=(60, 2))
     y = np.sin(2 * (x[:, 0] - x[:, 1])) + 0.1 * rng.normal(size=60)
@@ -384,7 +398,9 @@ def table(records: Records) -> str:
             seconds = f"{np.median([o.seconds for o in some]):.0f}" if some else ""
             cells.append([mode, name, str(len(some)), *map(str, counts), seconds])
         wrong += [
-            f"{mode} is certain and wrong of {o.problem} ({o.title}): gap {o.gap:.1f}." for o in found if o.said == "wrong"
+            f"{mode} is certain and wrong of {o.problem} ({o.title}): gap {o.gap:.1f}."
+            for o in found
+            if o.said == "wrong"
         ]
     return "\n".join([harness.markdown(titles, cells), *wrong])
 

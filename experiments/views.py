@@ -1,7 +1,9 @@
-"""Which view should g have of a digit? Candidates for the feature map, compared by exact evidence of training digits alone.
+"""Which view should g have of a digit? Candidates for the feature map, compared by exact evidence of training digits
+alone.
 
-Each candidate is learned, with affine maps, by the exact evidence of the first 6,000 digits of MNIST and 8 fixed draws. No test
-digit is read: the candidate with the most evidence is the one that :mod:`experiments.exact_evidence` conditions on all digits.
+Each candidate is learned, with affine maps, by the exact evidence of the first 6,000 digits of MNIST and 8 fixed draws.
+No test digit is read: the candidate with the most evidence is the one that :mod:`experiments.exact_evidence` conditions
+on all digits.
 
 ``python -m experiments views --device cuda``. ``--quick`` takes embedded digits in place of MNIST.
 """
@@ -45,7 +47,8 @@ class Pixels(nn.Module):
 
 
 def gradients(parts: float = 7, orientations: int = 8, floor: bool = False) -> OrientedGradients:
-    """Oriented gradients with ``parts`` windows along each side of an image of MNIST, with or without a learned floor."""
+    """Oriented gradients with ``parts`` windows along each side of an image of MNIST, with or without a learned
+    floor."""
     view = OrientedGradients(orientations, cell=None if parts == 7 else 28 / parts)
     view.raw_floor.requires_grad_(floor)
     return view

@@ -1,4 +1,5 @@
-"""What holds for every test: shapes are checked, warnings are errors (pyproject.toml), randomness starts from a fixed seed."""
+"""What holds for every test: shapes are checked, warnings are errors (pyproject.toml), randomness starts from a fixed
+seed."""
 
 from __future__ import annotations
 
@@ -52,8 +53,8 @@ jaxtyped = jaxtyping.jaxtyped
 def check_first_calls(function: Any = None, **options: Any) -> Any:
     """jaxtyping's decorator, put on when a function is first called, and in force for its first calls.
 
-    Those of functions that name shapes are counted anew in each test. Where a test has several cases, the second and later ones
-    check one call of each function.
+    Those of functions that name shapes are counted anew in each test. Where a test has several cases, the second and
+    later ones check one call of each function.
     """
     if function is None:
         return partial(check_first_calls, **options)
@@ -83,9 +84,9 @@ def is_shape(hint: Any) -> bool:
     return getattr(hint, "__module__", None) == "jaxtyping" or any(is_shape(part) for part in get_args(hint))
 
 
-# What orbitgp imports is imported here: under the hook below, Python finds no compiled file of other packages either, and
-# compiles them again. Not all of it is everywhere. The process that only hands tests to workers (pytest -n 2) needs none of it,
-# and the workers wait for it.
+# What orbitgp imports is imported here: under the hook below, Python finds no compiled file of other packages either,
+# and compiles them again. Not all of it is everywhere. The process that only hands tests to workers (pytest -n 2) needs
+# none of it, and the workers wait for it.
 if IS_WORKER or "-n" not in sys.argv:
     for name in ("gpytorch", "matplotlib.figure", "pandas", "scipy.stats", "sklearn.base"):
         with suppress(ImportError):
@@ -96,7 +97,9 @@ if os.environ.get("JAXTYPING_DISABLE") != "1" and find_spec("beartype") is not N
     vars(jaxtyping)["jaxtyped"] = check_first_calls
     jaxtyping.install_import_hook("orbitgp", "beartype.beartype")
 
-signal.signal(signal.SIGINT, signal.default_int_handler)  # a process that a shell starts in the background ignores Ctrl-C
+signal.signal(
+    signal.SIGINT, signal.default_int_handler
+)  # a process that a shell starts in the background ignores Ctrl-C
 
 if IS_WORKER:
     import torch
@@ -108,7 +111,8 @@ if IS_WORKER:
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Modules with slow tests first, those with most of them at the front; quick tests are left for the end.
 
-    Two processes begin with half of the list each, and the one that is done first takes over from the end of the other's half.
+    Two processes begin with half of the list each, and the one that is done first takes over from the end of the
+    other's half.
     """
     modules: dict[Path, list[pytest.Item]] = defaultdict(list)
     for item in items:
@@ -157,4 +161,6 @@ def empty_charts(monkeypatch: pytest.MonkeyPatch) -> None:
 
     from orbitgp.report import charts
 
-    monkeypatch.setattr(charts, "svg", lambda axes, title, kind="chart": Markup(f'<svg role="img" class="{kind}"></svg>'))
+    monkeypatch.setattr(
+        charts, "svg", lambda axes, title, kind="chart": Markup(f'<svg role="img" class="{kind}"></svg>')
+    )

@@ -1,4 +1,5 @@
-"""The house in figures: ``python -m tests.house`` prints how much code, how many constants and how many options there are."""
+"""The house in figures: ``python -m tests.house`` prints how much code, how many constants and how many options there
+are."""
 
 from __future__ import annotations
 

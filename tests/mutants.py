@@ -1,13 +1,14 @@
-"""Mutants: do the tests notice a small mistake? Each mutant changes one operator, number or argument of a module in memory.
+"""Mutants: do the tests notice a small mistake? Each mutant changes one operator, number or argument of a module in
+memory.
 
     python -m tests.mutants                       the named ones, and 80 of inference and comparison, drawn with seed 0
     python -m tests.mutants --seed 1 --count 40   others
     python -m tests.mutants --jobs 14 --out FILE  fourteen at a time; the result as JSON, too
 
-All of it is one session of pytest, and every mutant has a fork of its process. First the tests run once: which functions does
-each of them call, and how long does it take? Then a mutant meets the tests that call its function, those of its module first,
-until one fails. Worker processes do not see mutants. What no test can notice stands in equivalent_mutants.txt, with the reason.
-The exit status is 1 where fewer than nine in ten are killed.
+All of it is one session of pytest, and every mutant has a fork of its process. First the tests run once: which
+functions does each of them call, and how long does it take? Then a mutant meets the tests that call its function, those
+of its module first, until one fails. Worker processes do not see mutants. What no test can notice stands in
+equivalent_mutants.txt, with the reason. The exit status is 1 where fewer than nine in ten are killed.
 """
 
 from __future__ import annotations
@@ -42,7 +43,11 @@ SOURCE = HERE.parent / "src" / "orbitgp"
 ROOMS = ("inference", "comparison")
 TESTS = ["tests/inference", "tests/comparison", "tests/estimators/test_base.py", "tests/estimators/test_subset.py"]
 TESTS += ["tests/estimators/test_stored.py", "tests/estimators/test_joint_predictions.py"]
-TESTS += ["tests/training/test_plausible.py", "tests/training/test_plausible_profiles.py", "tests/training/test_ladder.py"]
+TESTS += [
+    "tests/training/test_plausible.py",
+    "tests/training/test_plausible_profiles.py",
+    "tests/training/test_ladder.py",
+]
 NAMED = [  # mistakes that tests once did not notice: module, text, text of the mutant
     ("inference/exact.py", "shared_samples(x, self.num_samples, self.seed)", "shared_samples(x, self.num_samples, 0)"),
     ("inference/exact.py", "seed=self.seed + number", "seed=self.seed"),  # fresh draws are those that were learned from
@@ -100,9 +105,13 @@ def replacements(node: Any) -> Iterator[ast.AST]:
             yield ast.Constant(2 * value or 1)
         case ast.Return(value=ast.AST() as value) if not (isinstance(value, ast.Constant) and value.value is None):
             yield ast.Return(None)
-        case ast.Call(func=ast.Name(id=name) | ast.Attribute(attr=name) as func, args=args, keywords=words) if name in OPPOSITE:
+        case ast.Call(func=ast.Name(id=name) | ast.Attribute(attr=name) as func, args=args, keywords=words) if (
+            name in OPPOSITE
+        ):
             other = OPPOSITE[name]
-            yield ast.Call(ast.Name(other) if isinstance(func, ast.Name) else ast.Attribute(func.value, other), args, words)
+            yield ast.Call(
+                ast.Name(other) if isinstance(func, ast.Name) else ast.Attribute(func.value, other), args, words
+            )
     for word in node.keywords if isinstance(node, ast.Call) else []:
         if word.arg not in WITHOUT_EFFECT:
             yield ast.Call(node.func, node.args, [other for other in node.keywords if other is not word])
@@ -128,7 +137,9 @@ def mutants_of(module: str, source: str) -> list[Mutant]:
     starts = list(accumulate(map(len, lines), initial=0))
     for node, function in nodes(ast.parse(source)):
         for new in replacements(node):
-            text = ast.unparse(new) if isinstance(node, ast.Return | ast.Constant | ast.Call) else f"({ast.unparse(new)})"
+            text = (
+                ast.unparse(new) if isinstance(node, ast.Return | ast.Constant | ast.Call) else f"({ast.unparse(new)})"
+            )
             first, last = starts[node.lineno - 1] + node.col_offset, starts[node.end_lineno - 1] + node.end_col_offset
             changed = (b"".join(lines)[:first] + text.encode() + b"".join(lines)[last:]).decode()
             before, after = (code.splitlines()[node.lineno - 1].strip() for code in (source, changed))
@@ -143,7 +154,9 @@ def known(module: str, before: str, after: str) -> tuple[str, str, str]:
 
 def equivalent() -> set[tuple[str, str, str]]:
     """Those of the list, without the reasons. ``*`` stands for every mutant of a line."""
-    module, before, after, _ = zip(*(line.split(" | ") for line in EQUIVALENT.read_text().splitlines()[1:]), strict=True)
+    module, before, after, _ = zip(
+        *(line.split(" | ") for line in EQUIVALENT.read_text().splitlines()[1:]), strict=True
+    )
     return set(map(known, module, before, after))
 
 
@@ -188,7 +201,9 @@ def apply(mutant: Mutant) -> None:
         function.__code__, function.__defaults__ = changed[name].__code__, changed[name].__defaults__
         function.__kwdefaults__ = changed[name].__kwdefaults__
     others = [vars(other) for name, other in list(sys.modules.items()) if name.startswith("orbitgp.")]
-    for name, before in [(n, v) for n, v in vars(module).items() if isinstance(v, int | float | tuple) and fresh[n] != v]:  # type: ignore[comparison-overlap]
+    for name, before in [
+        (n, v) for n, v in vars(module).items() if isinstance(v, int | float | tuple) and fresh[n] != v
+    ]:  # type: ignore[comparison-overlap]
         for other in others:
             other |= {name: fresh[name]} if other.get(name) == before else {}
 
@@ -294,7 +309,10 @@ class Session:
                 calls[place].update(called)
             seconds |= found["seconds"]
             failed |= set(found["failed"])
-            print(f"recorded {pieces[number][0].nodeid.split('::')[0]}, {len(pieces[number])} tests, {took:.0f} s", flush=True)
+            print(
+                f"recorded {pieces[number][0].nodeid.split('::')[0]}, {len(pieces[number])} tests, {took:.0f} s",
+                flush=True,
+            )
         for test in sorted(failed):
             print(f"LEFT OUT, as it fails without any mutant: {test}", flush=True)
         left = sorted(set(seconds) - failed)
@@ -340,7 +358,9 @@ def main() -> int:
     parser.add_argument("--out", type=Path, help="file for the result")
     options = parser.parse_args()
     os.environ["JAXTYPING_DISABLE"] = "1"  # functions are what the modules say
-    os.environ["CUDA_VISIBLE_DEVICES"] = ""  # forks cannot use a GPU that their parent has seen, and torch's Adam asks for it
+    os.environ["CUDA_VISIBLE_DEVICES"] = (
+        ""  # forks cannot use a GPU that their parent has seen, and torch's Adam asks for it
+    )
     every, listed = possible(), equivalent()
     drawn = random.Random(options.seed).sample(every, options.count)
     chosen = [named(*one) for one in NAMED] + [one for one in drawn if not is_equivalent(one, listed)]

@@ -36,7 +36,9 @@ class TestAnswers:
         (tmp_path / "src").mkdir()
         monkeypatch.setattr(answers, "SMALL", ("table 9", "digits 9"))
         monkeypatch.setattr(answers, "RIVALS", {"digits 9": ("network",)})
-        monkeypatch.setattr(answers, "in_new_process", lambda checkout, who, case, device: {"by": [str(checkout), who, case]})
+        monkeypatch.setattr(
+            answers, "in_new_process", lambda checkout, who, case, device: {"by": [str(checkout), who, case]}
+        )
         ours, earlier, rival = answers.answers(False, "cpu", str(tmp_path), jobs=3)[1]["fits"].values()
         assert ours["by"] == [str(answers.ROOT), "orbitgp", "digits 9"]
         assert earlier["by"] == [str(tmp_path), "orbitgp", "digits 9"]

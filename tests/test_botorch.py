@@ -39,12 +39,15 @@ def model(data: Data) -> InvariantGPModel:
 
 
 def written_out(model: Any, x: torch.Tensor, y: Any, new: Any, noisy: bool = False) -> Any:
-    """Mean and covariance of f at new inputs in units of y, with hyperparameters of the model and a loop over the group."""
+    """Mean and covariance of f at new inputs in units of y, with hyperparameters of the model and a loop over the
+    group."""
     kernel, centre, scale = model.covar_module.base_kernel, model.outcome_transform.means, model.outcome_transform.stdvs
     length, variance = kernel.base_kernel.lengthscale, kernel.outputscale
 
     def covariance(a: Any, b: Any) -> Any:
-        values = [torch.exp(-0.5 * torch.cdist(a[..., p] / 2, b[..., q] / 2) ** 2 / length**2) for p in ORDERS for q in ORDERS]
+        values = [
+            torch.exp(-0.5 * torch.cdist(a[..., p] / 2, b[..., q] / 2) ** 2 / length**2) for p in ORDERS for q in ORDERS
+        ]
         return variance * sum(values) / 9
 
     mean, noise = model.mean_module.constant, model.likelihood.noise
@@ -83,7 +86,9 @@ def test_new_observations_and_fantasies_are_conditioned_on(model: Any, data: Any
     torch.testing.assert_close(conditioned.posterior(at).covariance_matrix, covariance, rtol=1e-2, atol=1e-2)
     fantasies = model.fantasize(new, SobolQMCNormalSampler(torch.Size([4])))
     assert fantasies.posterior(at).mean.shape == (4, 4, 1)
-    torch.testing.assert_close(fantasies.posterior(at).variance[0], conditioned.posterior(at).variance, rtol=1e-4, atol=1e-6)
+    torch.testing.assert_close(
+        fantasies.posterior(at).variance[0], conditioned.posterior(at).variance, rtol=1e-4, atol=1e-6
+    )
 
 
 def evidence(model: InvariantGPModel) -> Any:
@@ -105,7 +110,9 @@ def test_botorchs_own_fit_ends_where_the_evidence_does(data: Data) -> None:
 
 
 def test_the_loop_of_bayesian_optimisation(model: Any, data: Any) -> None:
-    acquisition = qLogExpectedImprovement(model, best_f=data[1].max(), sampler=SobolQMCNormalSampler(torch.Size([16]), seed=0))
+    acquisition = qLogExpectedImprovement(
+        model, best_f=data[1].max(), sampler=SobolQMCNormalSampler(torch.Size([16]), seed=0)
+    )
     candidates, value = optimize_acqf(acquisition, BOUNDS, q=2, num_restarts=2, raw_samples=8)
     assert candidates.shape == (2, 3)
     assert (candidates >= BOUNDS[0]).all()

@@ -12,7 +12,8 @@ import torch
 from gpytorch.kernels import RBFKernel
 
 MODULES = [
-    import_module(name) for name in ("orbitgp", "orbitgp.orbits", "orbitgp.kernels", "orbitgp.likelihoods", "orbitgp.datasets")
+    import_module(name)
+    for name in ("orbitgp", "orbitgp.orbits", "orbitgp.kernels", "orbitgp.likelihoods", "orbitgp.datasets")
 ]
 PUBLIC = {name: getattr(module, name) for module in MODULES for name in module.__all__}
 # Those that download, that users extend or receive and do not make, or that a page shows at length.
@@ -21,8 +22,8 @@ WITHOUT = {
     "Composition", "FiniteOrbit", "FiniteProduct", "ImageOrbit", "Pairing", "Points", "Samples",
     "SignalOrbit", "SignalWarp", "SignalWarpProduct", "Warp", "WarpProduct",
     "Covariance", "covariance", "InvariantGP", "elbo",
-    "Categorical", "Classification", "CountMixture", "HeteroscedasticGaussian", "Likelihood", "Moments", "Noise", "Quadratic",
-    "ScaleMixture",
+    "Categorical", "Classification", "CountMixture", "HeteroscedasticGaussian", "Likelihood", "Moments", "Noise",
+    "Quadratic", "ScaleMixture",
 }  # fmt: skip
 SHOWN = {name: thing for name, thing in PUBLIC.items() if name not in WITHOUT and not inspect.ismodule(thing)}
 

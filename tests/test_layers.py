@@ -57,7 +57,8 @@ def imported(tree: ast.Module) -> Iterator[str]:
             inner = [f"{node.module}.{alias.name}" for alias in node.names]
             # ``from package import module`` is an import of the module.
             yield from (
-                name if name.removeprefix("orbitgp.") in NAMES or node.module == "orbitgp" else node.module for name in inner
+                name if name.removeprefix("orbitgp.") in NAMES or node.module == "orbitgp" else node.module
+                for name in inner
             )
 
 
@@ -90,7 +91,9 @@ def test_imports_run_down(module: str, tree: Module) -> None:
 
 
 def test_an_import_that_runs_up_is_found() -> None:
-    assert violations("orbits.base", ast.parse("from orbitgp.kernels.covariance import Covariance")) == ["kernels.covariance"]
+    assert violations("orbits.base", ast.parse("from orbitgp.kernels.covariance import Covariance")) == [
+        "kernels.covariance"
+    ]
     assert violations("kernels.covariance", ast.parse("def f():\n    from orbitgp import comparison")) == ["comparison"]
     assert violations("orbits.base", ast.parse("import orbitgp.nowhere")) == ["nowhere"]
 

@@ -1,4 +1,5 @@
-"""Constant tables, and a device without memory: a kernel that refuses many rows at once, or a GPU that is nearly full."""
+"""Constant tables, and a device without memory: a kernel that refuses many rows at once, or a GPU that is nearly
+full."""
 
 from __future__ import annotations
 
@@ -28,7 +29,8 @@ def chunks_as_they_are(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.fixture
 def few_rows(monkeypatch: pytest.MonkeyPatch) -> list[int]:
-    """The kernel between more than four data, or sets of samples, and others does not fit. Chunks start with all data."""
+    """The kernel between more than four data, or sets of samples, and others does not fit. Chunks start with all
+    data."""
     cross, refused = Stationary.cross, []
 
     def small(self: Any, xa: Any, xb: Any, *centre: Any) -> torch.Tensor:
@@ -75,7 +77,9 @@ def test_what_never_fits_is_an_error() -> None:
     assert attempts[-1] == 2**16
 
 
-@pytest.mark.parametrize("words", ["CUDA error: out of memory", "CUBLAS_STATUS_ALLOC_FAILED when calling `cublasCreate`"])
+@pytest.mark.parametrize(
+    "words", ["CUDA error: out of memory", "CUBLAS_STATUS_ALLOC_FAILED when calling `cublasCreate`"]
+)
 def test_libraries_of_the_device_have_no_memory_either(words: str) -> None:
     attempts = []
 
@@ -89,14 +93,23 @@ def test_libraries_of_the_device_have_no_memory_either(words: str) -> None:
     assert works_twice_as_small() == 2**23
 
 
-SIZE = 64  # of the input, and of the orbit: circular shifts, which are enumerated, so that chunks change nothing but rounding
+SIZE = 64  # of the input, and of the orbit: circular shifts, which are enumerated, so chunks change only rounding
 
 
 def regressor(device: str) -> InvariantGPRegressor:
     shifts = Permutation([[*range(1, SIZE), 0]], close=True)
-    options = TrainingOptions(inducing_samples=1, num_predict_samples=SIZE, start_rows=0, dtype="float32", posterior_rows=10**6)
+    options = TrainingOptions(
+        inducing_samples=1, num_predict_samples=SIZE, start_rows=0, dtype="float32", posterior_rows=10**6
+    )
     return InvariantGPRegressor(
-        shifts, num_inducing=512, batch_size=32, num_samples=SIZE, max_steps=3, training=options, device=device, random_state=0
+        shifts,
+        num_inducing=512,
+        batch_size=32,
+        num_samples=SIZE,
+        max_steps=3,
+        training=options,
+        device=device,
+        random_state=0,
     )
 
 
@@ -123,7 +136,8 @@ def full_device(left: int) -> Iterator[None]:
 @pytest.mark.slow
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
 def test_a_gpu_that_is_nearly_full(monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture) -> None:
-    """Refits of q(u), the evidence and predictions are to take chunks of a 64th of the memory, and half of that is left."""
+    """Refits of q(u), the evidence and predictions are to take chunks of a 64th of the memory, and half of that is
+    left."""
     chunk = 4 * chunk_elements(torch.device("cuda"))
     rows = chunk // (4 * SIZE * 512) + 1000  # more than one chunk
     X, y = shifted_bumps(rows)
@@ -159,10 +173,12 @@ def test_other_errors_are_not_repeated() -> None:
 @pytest.mark.slow
 @pytest.mark.skipif(not Path("/proc/self/clear_refs").exists(), reason="needs the peak of memory that Linux keeps")
 @pytest.mark.parametrize(
-    ("rows", "side", "orbit"), [(12, 200, "rotation"), (60, 96, "rotation"), (350, 16, "rotation"), (4, 150, "deformation")]
+    ("rows", "side", "orbit"),
+    [(12, 200, "rotation"), (60, 96, "rotation"), (350, 16, "rotation"), (4, 150, "deformation")],
 )
 def test_the_estimate_covers_what_an_evaluation_takes(rows: int, side: int, orbit: str, tmp_path: Path) -> None:
-    """Large images: copies of all samples. Many rows: blocks of the kernel. Deformations: a table of waves at all pixels."""
+    """Large images: copies of all samples. Many rows: blocks of the kernel. Deformations: a table of waves at all
+    pixels."""
     process = new_process.start(evaluation_memory.measure, rows, side, orbit, tmp_path / "megabytes")
     process.join(300)
     taken, estimate = map(float, (tmp_path / "megabytes").read_text().split())

@@ -35,7 +35,10 @@ def test_functions_are_found_without_their_decorators() -> None:
     namespace = {"__name__": "module"}
     source = "import torch\n@torch.no_grad()\ndef f(): pass\nclass A:\n    @property\n    def g(self): pass\n"
     exec(compile(source, "module.py", "exec"), namespace)
-    assert {name: function.__code__.co_name for name, function in functions(namespace, "module")} == {"f": "f", "A.g": "g"}
+    assert {name: function.__code__.co_name for name, function in functions(namespace, "module")} == {
+        "f": "f",
+        "A.g": "g",
+    }
 
 
 @pytest.mark.parametrize("one", NAMED)

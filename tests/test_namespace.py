@@ -22,7 +22,8 @@ def test_import_alone_is_enough() -> None:
 
 
 def test_import_loads_nothing() -> None:
-    code = "import sys, orbitgp; print(*{'torch', 'numpy', 'sklearn', 'gpytorch', 'matplotlib', 'typer'} & set(sys.modules))"
+    heavy = {"torch", "numpy", "sklearn", "gpytorch", "matplotlib", "typer"}
+    code = f"import sys, orbitgp; print(*{heavy} & set(sys.modules))"
     found = subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True)
     assert found.stdout.strip() == ""
 
@@ -30,7 +31,9 @@ def test_import_loads_nothing() -> None:
 def test_dir_shows_what_users_call_and_all_of_it_is_there() -> None:
     names = dir(orbitgp)
     assert set(orbitgp.__all__) | {"__version__"} == set(names)
-    assert {"InvariantGPClassifier", "InvariantGPRegressor", "InvariantKernel", "TrainingOptions", *MODULES} <= set(names)
+    assert {"InvariantGPClassifier", "InvariantGPRegressor", "InvariantKernel", "TrainingOptions", *MODULES} <= set(
+        names
+    )
     assert all(getattr(orbitgp, name) is not None for name in names)
 
 

@@ -31,7 +31,9 @@ def some(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A few digits, and a small table, as files."""
     folder = tmp_path_factory.mktemp("data")
     data = digits()
-    np.savez(folder / "few.npz", x=data.x_train[:50], y=data.y_train[:50], x_test=data.x_test[:20], y_test=data.y_test[:20])
+    np.savez(
+        folder / "few.npz", x=data.x_train[:50], y=data.y_train[:50], x_test=data.x_test[:20], y_test=data.y_test[:20]
+    )
     rng = np.random.default_rng(0)
     x = rng.normal(size=(40, 2))
     rows = "\n".join(f"{a},{b},{a + b}" for a, b in x)
@@ -46,5 +48,15 @@ def learned(some: Path, tmp_path_factory: pytest.TempPathFactory) -> tuple[Path,
     from tests.cli.calling import QUICK, call
 
     run = tmp_path_factory.mktemp("runs") / "run"
-    arguments = ["learn", str(some / "few.npz"), "--orbit", "rotation", "--test-fraction", "0.2", "--out", str(run), *QUICK]
+    arguments = [
+        "learn",
+        str(some / "few.npz"),
+        "--orbit",
+        "rotation",
+        "--test-fraction",
+        "0.2",
+        "--out",
+        str(run),
+        *QUICK,
+    ]
     return run, call(*arguments)

@@ -26,8 +26,8 @@ def no_workers(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def pictures(folder: Path, side: int) -> None:
-    """Bright bars at a random height on the left or on the right, which are the classes: mirrors swap them, and top and bottom
-    do not."""
+    """Bright bars at a random height on the left or on the right, which are the classes: mirrors swap them, and top and
+    bottom do not."""
     rng = np.random.default_rng(0)
     for number in range(40):
         label = ("left", "right")[number % 2]

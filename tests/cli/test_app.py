@@ -49,13 +49,16 @@ def test_without_typer_one_sentence(here: Path) -> None:
 
 def test_the_first_line_does_not_wait_for_torch() -> None:
     """Nor does a help page."""
-    code = "import sys, orbitgp.cli.app; print(*{'torch', 'sklearn', 'gpytorch', 'scipy', 'matplotlib'} & set(sys.modules))"
+    heavy = {"torch", "sklearn", "gpytorch", "scipy", "matplotlib"}
+    code = f"import sys, orbitgp.cli.app; print(*{heavy} & set(sys.modules))"
     found = subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True)
     assert found.stdout.strip() == ""
 
 
 def test_nothing_is_collected_when_a_command_ends() -> None:
-    code = "import atexit, gc; atexit.register(lambda: print(gc.get_freeze_count())); from orbitgp.cli import main; main()"
+    code = (
+        "import atexit, gc; atexit.register(lambda: print(gc.get_freeze_count())); from orbitgp.cli import main; main()"
+    )
     found = subprocess.run([sys.executable, "-c", code, "--version"], check=True, capture_output=True, text=True)
     assert int(found.stdout.split()[-1]) > 0
 
@@ -63,7 +66,9 @@ def test_nothing_is_collected_when_a_command_ends() -> None:
 def test_threads_sleep_while_they_wait() -> None:
     """OpenMP itself says so when torch is loaded; what the user has set stays."""
     code = "from orbitgp.cli import main\ntry: main()\nexcept SystemExit: import torch"
-    env = {name: value for name, value in os.environ.items() if name != "OMP_WAIT_POLICY"} | {"OMP_DISPLAY_ENV": "verbose"}
+    env = {name: value for name, value in os.environ.items() if name != "OMP_WAIT_POLICY"} | {
+        "OMP_DISPLAY_ENV": "verbose"
+    }
     for given, spins in ({}, "0"), ({"OMP_WAIT_POLICY": "active"}, "30000000000"):
         command = [sys.executable, "-c", code, "--version"]
         told = subprocess.run(command, env=env | given, capture_output=True, text=True, check=True).stderr

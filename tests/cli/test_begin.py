@@ -46,7 +46,9 @@ def test_a_refused_run_leaves_no_folder(some: Path, words: tuple[str, str]) -> N
 
 
 @pytest.mark.slow
-def test_a_full_disk_keeps_the_model_and_says_which_file_is_missing(some: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_full_disk_keeps_the_model_and_says_which_file_is_missing(
+    some: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     write = Path.write_text
 
     def full(path: Path, *rest: Any, **named: Any) -> int:
@@ -76,7 +78,12 @@ def test_a_full_disk_keeps_the_model_and_says_which_file_is_missing(some: Path, 
     ],
 )
 def test_ctrl_c_can_be_resumed_and_ends_where_it_would_have(
-    kind: type[Engine], method: str, moments: tuple[int, ...], inference: list[str], some: Path, monkeypatch: pytest.MonkeyPatch
+    kind: type[Engine],
+    method: str,
+    moments: tuple[int, ...],
+    inference: list[str],
+    some: Path,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """While a start is chosen, and in the middle of stochastic steps."""
     limits = ["--max-steps", "10", "-q", "--no-baseline"]
@@ -129,7 +136,21 @@ def test_ctrl_c_in_the_baseline_keeps_the_model_and_can_be_resumed(some: Path, m
 
 @pytest.mark.slow
 def test_ctrl_c_in_a_comparison_keeps_the_models_that_are_done(some: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    data = ["compare", some / "table.csv", "--target", "sum", "-o", "none", "-o", "swap(0,1)", "--ard", "no", "-j", "1", "-q"]
+    data = [
+        "compare",
+        some / "table.csv",
+        "--target",
+        "sum",
+        "-o",
+        "none",
+        "-o",
+        "swap(0,1)",
+        "--ard",
+        "no",
+        "-j",
+        "1",
+        "-q",
+    ]
     trained = []
 
     def counted(job: Any, *args: Any, **kwargs: Any) -> Trained:
@@ -147,7 +168,9 @@ def test_ctrl_c_in_a_comparison_keeps_the_models_that_are_done(some: Path, monke
     second = trained[1]
     trained.clear()
     with monkeypatch.context() as patch:
-        patch.setattr("orbitgp.comparison.parallel.train", lambda job, *a, **k: trained.append(job.name) or train(job, *a, **k))
+        patch.setattr(
+            "orbitgp.comparison.parallel.train", lambda job, *a, **k: trained.append(job.name) or train(job, *a, **k)
+        )
         resumed = call("compare", "--resume", "stopped", "-q")
     assert resumed.exit_code == 0, resumed.stderr
     assert trained == [second]
@@ -162,7 +185,19 @@ def test_ctrl_c_in_a_comparison_keeps_the_models_that_are_done(some: Path, monke
 
 def test_a_comparison_that_fails_leaves_nothing(some: Path, here: Path) -> None:
     result = call(
-        "compare", some / "few.npz", "-o", "none", "-o", "flip", "-j", "1", "-q", "--likelihood", "cauchy", "--out", "run"
+        "compare",
+        some / "few.npz",
+        "-o",
+        "none",
+        "-o",
+        "flip",
+        "-j",
+        "1",
+        "-q",
+        "--likelihood",
+        "cauchy",
+        "--out",
+        "run",
     )
     assert result.exit_code == 1
     assert list(here.iterdir()) == []

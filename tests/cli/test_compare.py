@@ -68,8 +68,9 @@ def test_compare_orbits_whose_arguments_are_written_with_spaces(some: Path) -> N
 def test_a_limit_of_time_is_shared_by_the_models(
     limit: int, jobs: int, each: float, some: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Data take ten seconds, workers as long to begin, the report half as long and a tenth of the limit at least. Where workers
-    would take more than a quarter of what is left, one process trains all. Refining has none unless it is asked for."""
+    """Data take ten seconds, workers as long to begin, the report half as long and a tenth of the limit at least. Where
+    workers would take more than a quarter of what is left, one process trains all. Refining has none unless it is asked
+    for."""
     seen, moments = {}, itertools.chain([0.0], itertools.repeat(10.0))
     for module in ("begin", "compare"):
         monkeypatch.setattr(f"orbitgp.cli.{module}.time", SimpleNamespace(perf_counter=lambda: next(moments)))

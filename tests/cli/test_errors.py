@@ -90,10 +90,22 @@ def test_errors_do_not_steer_the_terminal() -> None:
 @pytest.mark.parametrize(
     ("arguments", "sentence"),
     [
-        (["learn", "words.csv", "--task", "regression"], "regression needs numbers, but the targets are words, such as a."),
-        (["learn", "t.csv", "--task", "classification"], "classification needs classes, but the targets are decimals, such as"),
-        (["learn", "t.csv", "--interval", "2nm"], "--interval is for signals: say that the rows are signals, with --signal."),
-        (["learn", "t.csv", "--test-fraction", "0.01"], "a test fraction of 0.01 leaves none of 12 rows to test: take more."),
+        (
+            ["learn", "words.csv", "--task", "regression"],
+            "regression needs numbers, but the targets are words, such as a.",
+        ),
+        (
+            ["learn", "t.csv", "--task", "classification"],
+            "classification needs classes, but the targets are decimals, such as",
+        ),
+        (
+            ["learn", "t.csv", "--interval", "2nm"],
+            "--interval is for signals: say that the rows are signals, with --signal.",
+        ),
+        (
+            ["learn", "t.csv", "--test-fraction", "0.01"],
+            "a test fraction of 0.01 leaves none of 12 rows to test: take more.",
+        ),
         (["compare", "t.csv", "-o", "none", "-o", "noise(0)"], "noise(0) is not possible: init_scale must be positive"),
     ],
 )

@@ -43,7 +43,16 @@ def test_learn_writes_a_run_and_says_what_it_learned(learned: tuple[Path, Result
 
 @pytest.mark.slow
 def test_learn_with_a_feature_map(some: Path) -> None:
-    words = ["learn", some / "few.npz", "--orbit", "rotation", "--no-baseline", "--feature-map", "framed-gradients", *QUICK]
+    words = [
+        "learn",
+        some / "few.npz",
+        "--orbit",
+        "rotation",
+        "--no-baseline",
+        "--feature-map",
+        "framed-gradients",
+        *QUICK,
+    ]
     result = call(*words, "--out", "run")
     assert result.exit_code == 0, result.stderr
     found = json.loads(Path("run/result.json").read_text())
@@ -101,7 +110,18 @@ def test_a_table_with_ids_words_and_columns_by_name() -> None:
         for i, (a, b) in enumerate(zip(left, right, strict=True))
     )
     Path("t.csv").write_text("id;smokes;left;right;useless;sum\n" + rows)
-    arguments = ["learn", "t.csv", "--target", "sum", "--drop", "useless", "--orbit", "swap(left, right)", "--out", "run"]
+    arguments = [
+        "learn",
+        "t.csv",
+        "--target",
+        "sum",
+        "--drop",
+        "useless",
+        "--orbit",
+        "swap(left, right)",
+        "--out",
+        "run",
+    ]
     assert "--read sep=';'" in call(*arguments).stderr
     result = call(*arguments, "--read", "sep=;")
     assert result.exit_code == 0, result.stderr
@@ -127,7 +147,9 @@ def test_a_table_with_ids_words_and_columns_by_name() -> None:
 
 @pytest.mark.slow
 def test_noise_on_standardised_columns_is_said_in_their_units(some: Path) -> None:
-    result = call("learn", some / "table.csv", "--target", "sum", "--orbit", "noise", "--no-baseline", "-q", "--out", "run")
+    result = call(
+        "learn", some / "table.csv", "--target", "sum", "--orbit", "noise", "--no-baseline", "-q", "--out", "run"
+    )
     assert result.exit_code == 0, result.stderr
     noise = json.loads(Path("run/result.json").read_text())["learned"]["scale"]
     scales = json.loads(Path("run/config.json").read_text())["read_options"]["scales"]
@@ -136,7 +158,9 @@ def test_noise_on_standardised_columns_is_said_in_their_units(some: Path) -> Non
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("command", [["learn", "--no-baseline"], ["compare", "-o", "none", "-o", "rotation", "--jobs", "1"]])
+@pytest.mark.parametrize(
+    "command", [["learn", "--no-baseline"], ["compare", "-o", "none", "-o", "rotation", "--jobs", "1"]]
+)
 def test_pixels_beyond_their_range_are_said_once(here: Any, command: list[str]) -> None:
     data = digits()
     np.savez(here / "large.npz", x=1000 * data.x_train[:30], y=data.y_train[:30])
@@ -156,7 +180,9 @@ def test_a_lengthscale_for_each_column_where_the_evidence_asks_for_it() -> None:
     assert result.exit_code == 0, result.stderr
     assert json.loads(Path("run/config.json").read_text())["decided"] == {"ard": "yes"}
     assert "A lengthscale for each column is used: +" in result.stdout
-    assert "lengthscale" not in call(*arguments, "--drop", "b", "--drop", "c", "--out", "one").stdout  # one column has one
+    assert (
+        "lengthscale" not in call(*arguments, "--drop", "b", "--drop", "c", "--out", "one").stdout
+    )  # one column has one
     assert "--ard yes is for" in call("learn", "digits", "--ard", "yes").stderr
     alone = call(*arguments, "--ard", "no", "--out", "alone")
     assert alone.exit_code == 0
@@ -166,7 +192,17 @@ def test_a_lengthscale_for_each_column_where_the_evidence_asks_for_it() -> None:
 
 @pytest.mark.slow
 def test_a_table_with_missing_targets_without_its_holes(some: Path) -> None:
-    words = ["learn", some / "holes.csv", "--target", "sum", "--drop-missing", "--task", "regression", "--no-baseline", *QUICK]
+    words = [
+        "learn",
+        some / "holes.csv",
+        "--target",
+        "sum",
+        "--drop-missing",
+        "--task",
+        "regression",
+        "--no-baseline",
+        *QUICK,
+    ]
     result = call(*words, "--out", "run")
     assert result.exit_code == 0, result.stderr
     assert "note: 1 of 41 rows have missing values and are left out." in result.stderr
@@ -242,7 +278,9 @@ def test_a_limit_of_time_is_that_of_the_command(
 
     def fit(self: Any, *data: Any, **options: Any) -> InvariantGPClassifier:
         seen.append(self.max_seconds)
-        assert getattr(options["callback"], "begun", 1.0) == (1.0 if len(seen) == 1 else None)  # its limit is of the command
+        assert getattr(options["callback"], "begun", 1.0) == (
+            1.0 if len(seen) == 1 else None
+        )  # its limit is of the command
         now[0] += took
         return plain(self.set_params(max_seconds=None), *data, **options)
 

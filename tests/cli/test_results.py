@@ -37,5 +37,7 @@ def test_an_end_that_the_data_do_not_limit_is_null_in_the_result(monkeypatch: py
     found = {"scale": (Quantity(0.01), Quantity(inf))}
     monkeypatch.setattr("orbitgp.estimators.base.plausible_ranges", lambda climber: found)
     assert call("learn", "t.csv", "--orbit", "noise", "--no-baseline", "--out", "run").exit_code == 0
-    assert json.loads(Path("run/result.json").read_text(), parse_constant=pytest.fail)["plausible"] == {"scale": [0.01, None]}
+    assert json.loads(Path("run/result.json").read_text(), parse_constant=pytest.fail)["plausible"] == {
+        "scale": [0.01, None]
+    }
     assert "(plausible at least 0.010, not determined above)" in call("show", "run").stdout

@@ -62,7 +62,17 @@ def test_compare_has_orbits_for_signals() -> None:
 
 @pytest.mark.slow
 def test_the_tsv_of_the_archive_has_its_class_first_and_its_test_set_beside_it() -> None:
-    words = ("learn", "bumps_TRAIN.tsv", "--signal", "--orbit", "none", "--feature-map", "shapes", "--no-baseline", *QUICK)
+    words = (
+        "learn",
+        "bumps_TRAIN.tsv",
+        "--signal",
+        "--orbit",
+        "none",
+        "--feature-map",
+        "shapes",
+        "--no-baseline",
+        *QUICK,
+    )
     assert found(call(*words))["test"]["count"] == 24
 
 
@@ -80,7 +90,9 @@ def test_two_channels() -> None:
 
 @pytest.mark.slow
 def test_rows_with_several_channels() -> None:
-    result = found(call("learn", "signals.csv", "--signal-shape", "2x10", "--orbit", "timeshift", "--no-baseline", *QUICK))
+    result = found(
+        call("learn", "signals.csv", "--signal-shape", "2x10", "--orbit", "timeshift", "--no-baseline", *QUICK)
+    )
     assert "--signal-shape 2x10" in result["again"]
 
 
@@ -91,7 +103,10 @@ def test_rows_with_several_channels() -> None:
         (("--signal", "--interval", "0s"), "write a length and its unit"),
         (("--signal", "--feature-map", "gradients"), "--feature-map gradients is for images"),
         (("--signal", "--feature-map", "frame"), "--feature-map frame is for images"),
-        (("--feature-map", "shapes"), "--feature-map shapes is for signals: say that the rows are signals, with --signal."),
+        (
+            ("--feature-map", "shapes"),
+            "--feature-map shapes is for signals: say that the rows are signals, with --signal.",
+        ),
         (("--signal-shape", "3x7"), "--signal-shape 3x7 has 21 samples, but rows of signals.csv have 20."),
     ],
 )

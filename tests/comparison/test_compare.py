@@ -164,9 +164,13 @@ class TestCompare:
         with pytest.raises((ValueError, TypeError), match=sentence):
             compare(*symmetric, orbits, **QUICK)
 
-    def test_without_orbits_a_table_is_asked_for_its_likely_ones(self, symmetric: tuple[np.ndarray, np.ndarray]) -> None:
+    def test_without_orbits_a_table_is_asked_for_its_likely_ones(
+        self, symmetric: tuple[np.ndarray, np.ndarray]
+    ) -> None:
         X, y = symmetric
-        words = DataFrame({"left": X[:, 0], "right": X[::-1, 0], "site": np.where(np.arange(len(X)) % 3, "north", "south")})
+        words = DataFrame(
+            {"left": X[:, 0], "right": X[::-1, 0], "site": np.where(np.arange(len(X)) % 3, "north", "south")}
+        )
         assert "swap(left,right)" in compare(words, y, **QUICK).models
         with pytest.raises(ValueError, match=r"no two columns look alike, .*: name orbits to compare"):
             compare(X[:, :1] + 10, y, **QUICK)
@@ -224,7 +228,9 @@ class TestKeep:
         assert repeated == 0
         assert [row.evidence for row in after.rows] == [row.evidence for row in before.rows]
 
-    def test_other_data_are_trained_anew(self, again: Callable[..., Any], symmetric: tuple[np.ndarray, np.ndarray]) -> None:
+    def test_other_data_are_trained_anew(
+        self, again: Callable[..., Any], symmetric: tuple[np.ndarray, np.ndarray]
+    ) -> None:
         x, y = symmetric
         assert [again(x, y)[0], again(x, y + 1.0)[0], again(x.astype(np.float32), y)[0], again(x, y)[0]] == [2, 2, 2, 0]
 
@@ -235,7 +241,8 @@ class TestKeep:
         job = Job("jitter", Jitter(), 0, InvariantGPRegressor, settings)
         done: list[bool] = []
         (first,), (again,) = (
-            train_all([job], *symmetric, watch=lambda _, record: done.append(record is None), keep=tmp_path) for _ in range(2)
+            train_all([job], *symmetric, watch=lambda _, record: done.append(record is None), keep=tmp_path)
+            for _ in range(2)
         )
         assert done[-2:] == [True, True]  # nothing was trained before the second
         assert again.evidence == first.evidence
@@ -248,7 +255,9 @@ class TestKeep:
         frame = pandas.DataFrame(symmetric[0], columns=["a", "b"])
 
         def labels(first: str) -> np.ndarray:  # new strings each time
-            return np.array([f"class {int(value > 0)}" if i else first for i, value in enumerate(symmetric[1])], dtype=object)
+            return np.array(
+                [f"class {int(value > 0)}" if i else first for i, value in enumerate(symmetric[1])], dtype=object
+            )
 
         trained = [again(frame, labels(first))[0] for first in ("class 0", "class 0", "class 1")]
         assert trained == [2, 0, 2]
@@ -256,7 +265,9 @@ class TestKeep:
 
 
 @pytest.mark.parametrize("ard", [False, "auto"])
-def test_all_models_share_a_bar(ard: Any, symmetric: tuple[np.ndarray, np.ndarray], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_all_models_share_a_bar(
+    ard: Any, symmetric: tuple[np.ndarray, np.ndarray], monkeypatch: pytest.MonkeyPatch
+) -> None:
     shown = io.StringIO()
     monkeypatch.setattr(shown, "isatty", lambda: True)
     monkeypatch.setattr(sys, "stderr", shown)
@@ -294,7 +305,9 @@ def test_columns_get_lengthscales_once_for_all_orbits_and_the_plain_model_is_not
     assert decided == {found.models["none"].ard_}
 
 
-def test_bounds_of_exact_inference_are_said_and_no_others(symmetric: tuple[np.ndarray, np.ndarray], compared: Any) -> None:
+def test_bounds_of_exact_inference_are_said_and_no_others(
+    symmetric: tuple[np.ndarray, np.ndarray], compared: Any
+) -> None:
     x, y = symmetric
     limits = {"max_steps": 3, "refine_seconds": 0.0}
     by_bound = compare(x, y, ["none", "swap(0, 1)"], likelihood="student-t", **limits)

@@ -46,7 +46,8 @@ class Fake(InvariantGPRegressor):
 
 
 def bound(top: float, points: int) -> Fake:
-    """It approaches the top as points double. Half of what the slack costs is not seen at the learned hyperparameters."""
+    """It approaches the top as points double. Half of what the slack costs is not seen at the learned
+    hyperparameters."""
     slack = 400.0 / points
     return Fake(top - 2 * slack, top - slack, points)
 
@@ -66,7 +67,9 @@ def run(tops: dict[str, float], seconds: float | None = None, **settings: Any) -
         told.append([(j.name, j.purpose) for j in jobs])
         exact = [j.purpose == "exact inference" for j in jobs]
         tried = zip(jobs, exact, strict=True)
-        return [trained(j, Fake(tops[j.name]) if e else bound(tops[j.name], j.settings["num_inducing"])) for j, e in tried]
+        return [
+            trained(j, Fake(tops[j.name]) if e else bound(tops[j.name], j.settings["num_inducing"])) for j, e in tried
+        ]
 
     jobs = [job(name, **settings) for name in tops]
     standings, models = train_and_refine(jobs, ROWS, train, seconds, n_jobs=1)
@@ -230,7 +233,9 @@ def test_a_nat_of_slack_costs_what_the_second_run_gained_for_it() -> None:
 def test_refining_takes_at_least_twenty_seconds_by_default() -> None:
     """As the docstring of ``compare`` says. Six models of a second each, and no end of further ones."""
     tie = dict.fromkeys("abcdef", 1000.0)
-    by_default, twenty, thirty = (run(tie, seconds, inference="sparse", num_inducing=2)[2] for seconds in (None, 20.0, 30.0))
+    by_default, twenty, thirty = (
+        run(tie, seconds, inference="sparse", num_inducing=2)[2] for seconds in (None, 20.0, 30.0)
+    )
     assert by_default == twenty != thirty
 
 

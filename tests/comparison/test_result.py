@@ -23,7 +23,9 @@ from orbitgp.orbits.description import Description
 from orbitgp.plotting.figures import ACCENT, SOFT, new_axes
 
 
-def drawn(standings: list[Standing], tied: list[str]) -> tuple[Axes, list[tuple[float64, float, float64, float64, str]]]:
+def drawn(
+    standings: list[Standing], tied: list[str]
+) -> tuple[Axes, list[tuple[float64, float, float64, float64, str]]]:
     """Height, dot, both ends of the interval, and colour of each orbit."""
     rows = [SimpleNamespace(orbit=standing.name) for standing in standings]
     compared = SimpleNamespace(standings=standings, tied=tied, rows=rows)
@@ -37,7 +39,11 @@ def drawn(standings: list[Standing], tied: list[str]) -> tuple[Axes, list[tuple[
 
 
 def test_dots_and_intervals_against_the_best() -> None:
-    standings = [Standing("best", 10.0, 9.0, 13.0), Standing("tied", 8.0, 5.0, 11.0), Standing("far", -20.0, -21.0, -18.5)]
+    standings = [
+        Standing("best", 10.0, 9.0, 13.0),
+        Standing("tied", 8.0, 5.0, 11.0),
+        Standing("far", -20.0, -21.0, -18.5),
+    ]
     axes, found = drawn(standings, ["best", "tied"])
     expected = [(0, 0, -1, 3, ACCENT), (1, -2, -5, 1, ACCENT), (2, -30, -31, -28.5, SOFT)]
     for one, other in zip(found, expected, strict=True):
@@ -79,7 +85,10 @@ class Fake(InvariantGPRegressor):
 
     def __init__(self, orbit: Orbit, value: float, high: float, likelihood: str) -> None:
         exact = high < inf
-        self.orbit_, self.evidence_ = orbit, Evidence(value, 0.5, 40, None, likelihood, exact, None if exact else value + 3.0)
+        self.orbit_, self.evidence_ = (
+            orbit,
+            Evidence(value, 0.5, 40, None, likelihood, exact, None if exact else value + 3.0),
+        )
         self.inference_ = "exact" if exact or likelihood != "Gaussian" else "sparse"
 
     def describe(self) -> Description:

@@ -111,7 +111,8 @@ def test_generators_of_five_columns_are_of_two_and_three_columns_and_of_all() ->
 
 
 def test_likely_generators_exchange_columns_that_look_alike() -> None:
-    """Two columns are alike, a third is one of their signs' mirror images, one is symmetric, and one has three values."""
+    """Two columns are alike, a third is one of their signs' mirror images, one is symmetric, and one has three
+    values."""
     rng = np.random.default_rng(0)
     skewed = rng.exponential(size=(200, 2))
     x = np.column_stack([skewed, rng.normal(5.0, 1.0, 200), rng.normal(size=200), rng.integers(0, 2, 200)])

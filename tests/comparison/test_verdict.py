@@ -17,7 +17,8 @@ def point(name: str, value: float) -> Standing:
 
 
 def test_more_is_needed_of_an_orbit_that_learned_more_and_where_more_were_tried() -> None:
-    """Half a chi-squared variable of six degrees of freedom exceeds 6.3 nats in one case of twenty (tables of scipy)."""
+    """Half a chi-squared variable of six degrees of freedom exceeds 6.3 nats in one case of twenty (tables of
+    scipy)."""
     made = [Standing("a", 106.4, 106.4, 106.4, learned=6), point("b", 100.0)]
     assert len(leaders(made)[0]) == 2
     assert len(leaders([replace(made[0], learned=0), made[1]])[0]) == 1
@@ -58,12 +59,17 @@ def test_the_rule_against_draws_from_the_intervals() -> None:
 
 
 def test_words() -> None:
-    made = [point("a", 100.0), Standing("b", 98.0, 97.0, 140.0, "a loose bound", "512 inducing points"), point("c", 10.0)]
+    made = [
+        point("a", 100.0),
+        Standing("b", 98.0, 97.0, 140.0, "a loose bound", "512 inducing points"),
+        point("c", 10.0),
+    ]
     sentences = verdict(made, plain="c")
     assert sentences[0] == "Cannot tell a and b apart."
     assert sentences[1] == "What is certain of a: +90 nats over no invariance."
     assert sentences[2] == (
-        "a against b: the evidence of b lies between 97 and 140 (a loose bound); to tell would take 512 inducing points for b."
+        "a against b: the evidence of b lies between 97 and 140 (a loose bound); "
+        "to tell would take 512 inducing points for b."
     )
     assert "so not whether any invariance helps" in verdict([point("a", 100.0), point("c", 99.0)], plain="c")[0]
     assert "differ by 1.0 nats, and chance alone may give" in verdict([point("a", 100.0), point("c", 99.0)])[1]

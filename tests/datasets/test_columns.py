@@ -1,4 +1,5 @@
-"""Data frames with words, dates and gaps: the numbers that scikit-learn's transformers make of them, also after loading."""
+"""Data frames with words, dates and gaps: the numbers that scikit-learn's transformers make of them, also after
+loading."""
 
 from __future__ import annotations
 
@@ -72,7 +73,9 @@ def test_a_saved_model_takes_data_frames_and_warns_of_what_is_new(tmp_path: Path
     back = InvariantGPClassifier.load(tmp_path / "model.safetensors")
     np.testing.assert_array_equal(back.predict_proba(frame[:10]), model.predict_proba(frame[:10]))
     words = frame[:10].assign(day=frame["day"].astype(str), grade=frame["grade"].astype(str))
-    np.testing.assert_allclose(back.predict_proba(words[["grade", "dose", "day", "site"]]), model.predict_proba(frame[:10]))
+    np.testing.assert_allclose(
+        back.predict_proba(words[["grade", "dose", "day", "site"]]), model.predict_proba(frame[:10])
+    )
     whole = frame.iloc[[0]]
     with pytest.warns(UserWarning, match="column 'site' is 'east' in row 0, which the training data do not have"):
         strange = back.predict_proba(whole.assign(site="east"))
@@ -114,7 +117,9 @@ def test_orbits_and_noise_by_column() -> None:
     swapped = InvariantGPRegressor("swap(dose, twin)", random_state=0, max_steps=3).fit(frame, y)
     i, j = (list(swapped.feature_names_in_).index(name) for name in ("dose", "twin"))
     assert swapped.columns_.scales[i] == swapped.columns_.scales[j]
-    np.testing.assert_allclose(swapped.predict(frame), swapped.predict(frame.rename(columns={"dose": "twin", "twin": "dose"})))
+    np.testing.assert_allclose(
+        swapped.predict(frame), swapped.predict(frame.rename(columns={"dose": "twin", "twin": "dose"}))
+    )
     noisy = InvariantGPRegressor(GaussianNoise(), random_state=0, max_steps=3).fit(frame, y)
     names = [noisy.feature_names_in_[column] for column in noisy.orbit_.columns]
     assert names == ["day", "dose", "twin"]  # neither indicators nor what does not vary
@@ -126,7 +131,9 @@ def test_orbits_and_noise_by_column() -> None:
         InvariantGPRegressor(TimeShift()).fit(gappy, np.arange(20.0))
     assert not gappy.interpolate(axis=1, limit_direction="both").isna().any(axis=None)
     signals = signals.astype({"0": object})
-    shifted = InvariantGPRegressor(TimeShift(), random_state=0, max_steps=3, num_samples=4).fit(signals, np.arange(20.0))
+    shifted = InvariantGPRegressor(TimeShift(), random_state=0, max_steps=3, num_samples=4).fit(
+        signals, np.arange(20.0)
+    )
     assert shifted.columns_.scales is None  # its samples are of one kind
 
 

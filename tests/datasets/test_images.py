@@ -116,7 +116,8 @@ def unchecked(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @dataclass
 class Server:
-    """Serves ``content``; breaks off after ``allowance`` bytes of a body as often as the list says (None: all of it)."""
+    """Serves ``content``; breaks off after ``allowance`` bytes of a body as often as the list says (None: all of
+    it)."""
 
     content: bytes
     allowances: list[int | None] = field(default_factory=list)
@@ -257,8 +258,12 @@ class TestDigits:
         for label in range(10):
             count = (raw.target == label).sum()
             assert abs((data.y_test == label).sum() - 0.3 * count) <= 0.5
-        originals = {bytes(row): label for row, label in zip((raw.data / 16).astype(np.float32), raw.target, strict=True)}
-        assert all(originals[bytes(row)] == label for row, label in zip(both, [*data.y_train, *data.y_test], strict=True))
+        originals = {
+            bytes(row): label for row, label in zip((raw.data / 16).astype(np.float32), raw.target, strict=True)
+        }
+        assert all(
+            originals[bytes(row)] == label for row, label in zip(both, [*data.y_train, *data.y_test], strict=True)
+        )
 
     def test_split_is_fixed(self) -> None:
         one, two, other = datasets.digits(), datasets.digits(), datasets.digits(seed=1)
@@ -319,7 +324,9 @@ class TestRotate:
         assert np.abs(np.sort(degrees) / 90 + 0.5 - empirical).max() < 1.63 / np.sqrt(4000)
         np.testing.assert_array_equal(datasets.rotate(images, 45.0, seed=5)[1], degrees)
         # The first number of numpy's generator with seed 0, as in its manual: a generated set stays the same set.
-        assert datasets.rotate(images, 45.0, seed=0)[1][0] == pytest.approx(45 * (2 * 0.6369616873214543 - 1), abs=1e-12)
+        assert datasets.rotate(images, 45.0, seed=0)[1][0] == pytest.approx(
+            45 * (2 * 0.6369616873214543 - 1), abs=1e-12
+        )
         assert not np.array_equal(datasets.rotate(images, 45.0, seed=6)[1], degrees)
 
     @pytest.mark.parametrize("max_degrees", [-1.0, 181.0, float("nan")])

@@ -31,7 +31,11 @@ _BETWEEN = re.compile(r" \([-+][\d,]+ to [-+][\d,]+\)")  # is said only where it
 
 def examples(page: Path) -> list[tuple[str, str]]:
     """The Python of a page, block by block, each with the output that stands right below it; empty where none does."""
-    return [(found[3], found[4] or "") for found in _EXAMPLE.finditer(page.read_text(encoding="utf-8")) if found[2] == "python"]
+    return [
+        (found[3], found[4] or "")
+        for found in _EXAMPLE.finditer(page.read_text(encoding="utf-8"))
+        if found[2] == "python"
+    ]
 
 
 def run(page: Path) -> list[str]:
@@ -52,7 +56,8 @@ def written(page: Path) -> str:
 
 
 def _each(page: Path, change: Callable[[str, str | None, str], str]) -> str:
-    """Run the code of a page in this folder, and change each example, given its code, what is shown and what is printed."""
+    """Run the code of a page in this folder, and change each example, given its code, what is shown and what is
+    printed."""
     names: dict[str, Any] = {"__name__": "docs"}
 
     def example(found: re.Match[str]) -> str:
@@ -83,7 +88,8 @@ def _typed(command: str) -> str:
 def differences(printed: str, shown: str) -> list[str]:
     """Lines that differ in their words, or in a number by more than a share of it. White space does not count."""
     ours, theirs = (
-        [" ".join(_BETWEEN.sub("", line).split()) for line in text.splitlines() if line.strip()] for text in (printed, shown)
+        [" ".join(_BETWEEN.sub("", line).split()) for line in text.splitlines() if line.strip()]
+        for text in (printed, shown)
     )
     if len(ours) != len(theirs):
         return ["\n".join([f"{len(theirs)} lines are shown, and these {len(ours)} are printed:", *ours])]

@@ -24,7 +24,9 @@ def blocks(page: Path, language: str) -> list[str]:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("page", [page for page in PAGES if examples(page)], ids=lambda page: str(page.relative_to(DOCS)))
+@pytest.mark.parametrize(
+    "page", [page for page in PAGES if examples(page)], ids=lambda page: str(page.relative_to(DOCS))
+)
 def test_a_page_prints_what_it_shows(page: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """``python -m tests.docs.shown PAGE`` writes it anew."""
     for package in ("matplotlib", "pandas", "typer"):
@@ -83,7 +85,8 @@ def test_the_site_builds_without_a_warning(tmp_path: Path) -> None:
     # Whoever reads the pages without a network misses nothing.
     fetched = re.findall(r'(?:<script[^>]* src|<link(?! rel="canonical")[^>]* href)="(https?://[^"]*)', reference)
     assert fetched == []
-    # The pictures of results/ are there, each with a description, and those that are not drawn yet are missing without a trace.
+    # The pictures of results/ are there, each with a description, and those that are not drawn yet are missing without
+    # a trace.
     results = (tmp_path / "notes" / "results.html").read_text(encoding="utf-8")
     pictures = re.findall(r'<img alt="([^"]*)" src="../(results/[^"]*)"', results)
     assert len(pictures) == len(re.findall("<img ", results)) >= 7
@@ -125,7 +128,9 @@ def test_options_of_a_command_are_a_table(hooks: Any) -> None:
 def test_a_notebook_has_the_code_of_its_page(hooks: Any) -> None:
     page = DOCS / "tutorials" / "rotated-digits.md"
     cells = json.loads(hooks.notebook(page.read_text(encoding="utf-8")))["cells"]
-    assert [cell["source"] + "\n" for cell in cells if cell["cell_type"] == "code"] == [code for code, _ in examples(page)]
+    assert [cell["source"] + "\n" for cell in cells if cell["cell_type"] == "code"] == [
+        code for code, _ in examples(page)
+    ]
     text = [cell["source"] for cell in cells if cell["cell_type"] == "markdown"]
     assert text[0].startswith("# A notebook")
     assert not any("```" in part or "![" in part for part in text)

@@ -65,7 +65,13 @@ def test_one_kernel_for_all_orbits_of_a_comparison(tmp_path: Path) -> None:
     x, y = one_of_three(30)
     trained = []
     table = compare(
-        x, y, ["none", "swap(1, 2)"], ard="auto", refine_seconds=0.0, keep=tmp_path, watch=lambda job, _: trained.append(job)
+        x,
+        y,
+        ["none", "swap(1, 2)"],
+        ard="auto",
+        refine_seconds=0.0,
+        keep=tmp_path,
+        watch=lambda job, _: trained.append(job),
     )
     assert [model.ard_ for model in table.models.values()] == [True, True]
     assert {(job.name, job.settings["ard"]) for job in trained} == {("none", "auto"), ("swap(1,2)", True)}  # each once
@@ -85,7 +91,11 @@ def test_one_kernel_for_a_comparison_without_the_plain_model() -> None:
 
 def test_images_need_no_model_to_decide() -> None:
     data, trained = digits(), []
-    limits = {"max_steps": 3, "refine_seconds": 0.0, "watch": lambda job, _: trained.append((job.name, job.settings["ard"]))}
+    limits = {
+        "max_steps": 3,
+        "refine_seconds": 0.0,
+        "watch": lambda job, _: trained.append((job.name, job.settings["ard"])),
+    }
     compare(data.x_train[:20], data.y_train[:20], ["rotation", "flip"], ard="auto", **limits)
     assert set(trained) == {("rotation", "auto"), ("flip", "auto")}
 

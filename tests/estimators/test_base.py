@@ -54,18 +54,23 @@ class TestAgainstExactGaussianProcesses:
     def test_no_orbit_is_scikit_learns_regressor(self, rng: np.random.Generator) -> None:
         X, y = wave(rng)
         y = 50 * y + 1000
-        ours = InvariantGPRegressor(mean="zero", training=TrainingOptions(jitter=1e-9), max_steps=20, random_state=0).fit(X, y)
+        ours = InvariantGPRegressor(
+            mean="zero", training=TrainingOptions(jitter=1e-9), max_steps=20, random_state=0
+        ).fit(X, y)
         scale = ours.target_scale_[0]
         noise, variance = ours.likelihood_.noise.item(), ours.kernel_.outputscale.item()
         lengthscale = ours.kernel_.base_kernel.lengthscale.item()
         # The same hyperparameters, on the same normalised targets.
-        exact = GaussianProcessRegressor(variance * RBF(lengthscale), alpha=noise, optimizer=None, normalize_y=True).fit(X, y)
+        exact = GaussianProcessRegressor(
+            variance * RBF(lengthscale), alpha=noise, optimizer=None, normalize_y=True
+        ).fit(X, y)
         new = rng.uniform(-2, 2, (20, 2))
         mean, std = exact.predict(new, return_std=True)
         our_mean, our_std = ours.predict(new, return_std=True)
         assert_allclose(our_mean, mean, atol=2e-3 * scale)
         assert_allclose(our_std, np.sqrt(std**2 + noise * scale**2), rtol=2e-2)
-        # A lower bound, and tight: as many inducing points as data. In the units of y: each of 40 densities is 1/scale as high.
+        # A lower bound, and tight: as many inducing points as data. In the units of y: each of 40 densities is 1/scale
+        # as high.
         truth = exact.log_marginal_likelihood_value_ - len(y) * np.log(scale)
         assert truth - 0.1 < ours.evidence_.value <= truth + 1e-6
         assert ours.evidence_.stderr == 0.0
@@ -162,7 +167,9 @@ class TestEvidence:
 
 
 class TestPrediction:
-    @pytest.mark.parametrize("orbit", [GaussianNoise(0.3), Permutation.swap(0, 1), Permutation.swap(0, 1) * GaussianNoise(0.2)])
+    @pytest.mark.parametrize(
+        "orbit", [GaussianNoise(0.3), Permutation.swap(0, 1), Permutation.swap(0, 1) * GaussianNoise(0.2)]
+    )
     def test_a_row_does_not_depend_on_its_company(self, rng: np.random.Generator, orbit: Any) -> None:
         X, y = wave(rng)
         fitted = InvariantGPRegressor(orbit, num_inducing=40, max_steps=5, num_samples=8, random_state=0).fit(X, y)
@@ -263,7 +270,9 @@ class TestClassifier:
     @pytest.mark.slow
     def test_learns_how_far_digits_may_be_turned(self) -> None:
         X, y = small_digits(60)
-        fitted = InvariantGPClassifier(Rotation(5.0), num_inducing=60, max_steps=40, num_samples=8, random_state=0).fit(X, y)
+        fitted = InvariantGPClassifier(Rotation(5.0), num_inducing=60, max_steps=40, num_samples=8, random_state=0).fit(
+            X, y
+        )
         degrees = fitted.orbit_.describe()["degrees"]
         assert isinstance(degrees, float)
         assert abs(degrees - 5.0) > 0.5
@@ -290,7 +299,12 @@ class TestInputs:
     @pytest.mark.parametrize(("dtype", "expected"), [("auto", torch.float64), ("float32", torch.float32)])
     def test_precision_of_tables(self, rng: np.random.Generator, dtype: Any, expected: torch.dtype) -> None:
         X, y = wave(rng)
-        settings: dict[str, Any] = {**QUICK, "num_inducing": 30, "max_steps": 20, "training": TrainingOptions(dtype=dtype)}
+        settings: dict[str, Any] = {
+            **QUICK,
+            "num_inducing": 30,
+            "max_steps": 20,
+            "training": TrainingOptions(dtype=dtype),
+        }
         fitted = InvariantGPRegressor(GaussianNoise(), **settings).fit(X, y)
         assert fitted.model_.inducing.dtype == expected
         assert fitted.orbit_.scale.dtype == expected
@@ -324,7 +338,9 @@ class TestSettings:
         assert fitted.orbit_.scale.item() != pytest.approx(0.3, abs=1e-3)
         assert fitted.likelihood_.noise.item() != pytest.approx(0.2, abs=1e-3)
         assert isinstance(fitted.kernel_.base_kernel, MaternKernel)
-        assert not torch.allclose(fitted.kernel_.base_kernel.lengthscale, kernel.base_kernel.lengthscale.double(), atol=1e-3)
+        assert not torch.allclose(
+            fitted.kernel_.base_kernel.lengthscale, kernel.base_kernel.lengthscale.double(), atol=1e-3
+        )
         assert len(list(fitted.kernel_.named_priors())) == 1
 
     def test_a_given_kernel_starts_where_it_is(self, rng: np.random.Generator) -> None:

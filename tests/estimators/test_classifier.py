@@ -1,4 +1,5 @@
-"""Degenerate classification: batches of one class, one in a thousand, data that can be told apart, labels of any kind."""
+"""Degenerate classification: batches of one class, one in a thousand, data that can be told apart, labels of any
+kind."""
 
 from __future__ import annotations
 

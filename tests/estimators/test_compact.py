@@ -30,10 +30,15 @@ def test_one_variable_for_each_row_is_exact(regressor: Any) -> None:
     new = table(100)[0][60:]
     all_points, few = regressor.compact(60), regressor.compact(10)
     assert isinstance(all_points.model_, InvariantGP)
-    for found, expected in zip(all_points.predict(new, return_std=True), regressor.predict(new, return_std=True), strict=True):
+    for found, expected in zip(
+        all_points.predict(new, return_std=True), regressor.predict(new, return_std=True), strict=True
+    ):
         assert_allclose(found, expected, rtol=2e-3, atol=2e-3)
     assert all_points.compact_change_ < 1e-2 < few.compact_change_
-    within = np.abs(few.predict(table()[0]) - regressor.predict(table()[0])) / regressor.predict(table()[0], return_std=True)[1]
+    within = (
+        np.abs(few.predict(table()[0]) - regressor.predict(table()[0]))
+        / regressor.predict(table()[0], return_std=True)[1]
+    )
     assert few.compact_change_ == pytest.approx(within.max(), rel=1e-6)
 
 
@@ -44,7 +49,8 @@ def test_draws_are_those_of_the_exact_model_also_from_a_file(tmp_path: Path) -> 
     compact = exact.compact(40)
     assert compact.model_.fixed_draws == (4, exact.model_.seed)
     new = digits.x_test[:100]
-    # All four draws of every row, the same as in the data, are not the four of each inducing variable: close, not equal.
+    # All four draws of every row, the same as in the data, are not the four of each inducing variable: close, not
+    # equal.
     assert np.mean(compact.predict(new) != exact.predict(new)) < 0.1
     change = np.abs(compact.predict_proba(x) - exact.predict_proba(x)).max()
     assert compact.compact_change_ == pytest.approx(change, rel=1e-4)

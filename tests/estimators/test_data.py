@@ -45,7 +45,9 @@ def test_images_of_one_colour_are_refused() -> None:
 @pytest.mark.slow
 def test_a_background_that_is_not_zero_is_warned_of() -> None:
     ink = COLOUR[:, 0]
-    with pytest.warns(UserWarning, match="border of these images is about 1, and what lies outside an image counts as 0"):
+    with pytest.warns(
+        UserWarning, match="border of these images is about 1, and what lies outside an image counts as 0"
+    ):
         InvariantGPClassifier(Rotation(30), **QUICK).fit(1 - ink, LABELS)
     with pytest.warns(UserWarning, match="border of these images is about -0"):
         InvariantGPClassifier(Rotation(30), **QUICK).fit((ink - ink.mean()) / ink.std(), LABELS)

@@ -158,7 +158,9 @@ def test_an_upper_bound_is_computed_where_there_is_time(monkeypatch: pytest.Monk
     assert missing == sorted(missing, reverse=True)
     assert missing[0]
     assert not missing[-1]
-    with_all_rows = ExactGP(run.model.kernel, run.model.orbit, run.x, num_samples=32).log_evidence(run.likelihood, run.y)
+    with_all_rows = ExactGP(run.model.kernel, run.model.orbit, run.x, num_samples=32).log_evidence(
+        run.likelihood, run.y
+    )
     assert uppers[-1] == pytest.approx(with_all_rows, abs=1e-6)
 
 
@@ -201,7 +203,8 @@ def test_a_model_that_learns_nothing_falls_short_of_nothing() -> None:
 
 
 def test_a_bound_far_above_its_upper_bound_is_noise() -> None:
-    """A kernel of variance 1e9 and a noise of 6e-3 scored 31,800,114 +- 12,660,355 nats, where 20 is the most there can be."""
+    """A kernel of variance 1e9 and a noise of 6e-3 scored 31,800,114 +- 12,660,355 nats, where 20 is the most there can
+    be."""
     found = bounded_by(31_800_114.0, 12_660_355.0, 20.0)
     assert found.value == found.upper == 20.0
     assert found.interval[0] < -25e6

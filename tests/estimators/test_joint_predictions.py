@@ -1,4 +1,5 @@
-"""Covariances and draws of new observations: against scikit-learn without an orbit, and brute force with a finite one."""
+"""Covariances and draws of new observations: against scikit-learn without an orbit, and brute force with a finite
+one."""
 
 from __future__ import annotations
 
@@ -59,7 +60,9 @@ def test_covariances_of_a_finite_orbit_are_those_of_its_averaged_kernel() -> Non
     def k(a: np.ndarray, b: np.ndarray) -> np.ndarray:
         """The mean over all four pairs of a swap and the identity."""
         pairs = [(p, q) for p in (a, a[:, ::-1]) for q in (b, b[:, ::-1])]
-        return VARIANCE * np.mean([np.exp(-0.5 * np.square(p[:, None] - q).sum(-1) / LENGTHSCALE**2) for p, q in pairs], 0)
+        return VARIANCE * np.mean(
+            [np.exp(-0.5 * np.square(p[:, None] - q).sum(-1) / LENGTHSCALE**2) for p, q in pairs], 0
+        )
 
     solved = np.linalg.solve(k(X, X) + NOISE * np.eye(len(X)), k(X, NEW))
     mean, covariance = frozen(Permutation.swap(0, 1)).fit(X, y).predict(NEW, return_cov=True)

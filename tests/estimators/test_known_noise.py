@@ -51,7 +51,9 @@ def test_predictions_and_evidence_are_scikit_learns(inference: str, weighted: bo
     assert model.evidence_.value == pytest.approx(theirs.log_marginal_likelihood_value_, abs=1e-3)
     if not weighted:  # there, all of the noise but alpha is in the kernel
         white = GaussianProcessRegressor(VARIANCE * RBF(LENGTHSCALE) + WhiteKernel(NOISE), alpha=ALPHA, optimizer=None)
-        assert_allclose(model.predict(NEW, return_cov=True)[1], white.fit(X, Y).predict(NEW, return_cov=True)[1], atol=1e-4)
+        assert_allclose(
+            model.predict(NEW, return_cov=True)[1], white.fit(X, Y).predict(NEW, return_cov=True)[1], atol=1e-4
+        )
 
 
 def test_units_of_y_are_those_of_alpha() -> None:
@@ -91,7 +93,9 @@ def test_the_second_fit_of_lengthscales_by_evidence_has_the_weights() -> None:
     assert model.ard_
     kernel, noise = model.kernel_, model.likelihood_.noise.item()
     lengthscales = kernel.base_kernel.lengthscale.detach().numpy()[0]
-    same = GaussianProcessRegressor(kernel.outputscale.item() * RBF(lengthscales), alpha=noise / weights, optimizer=None)
+    same = GaussianProcessRegressor(
+        kernel.outputscale.item() * RBF(lengthscales), alpha=noise / weights, optimizer=None
+    )
     assert model.evidence_.value == pytest.approx(same.fit(x, y).log_marginal_likelihood_value_, abs=1e-4)
 
 

@@ -80,9 +80,11 @@ class TestEstimators:
     @pytest.mark.parametrize("settings", [
         {}, {"mean": "zero", "likelihood": "student-t"},
         {"mean": "linear", "training": TrainingOptions(dtype="float32", learning_rate=0.1, start_rows=20)},
-        {"normalize_y": False, "likelihood": Gaussian(2, noise=0.3)}, {"orbit": Permutation.swap(0, 1), "num_samples": 2},
+        {"normalize_y": False, "likelihood": Gaussian(2, noise=0.3)},
+        {"orbit": Permutation.swap(0, 1), "num_samples": 2},
         {"kernel": ScaleKernel(MaternKernel(nu=1.5, ard_num_dims=2, lengthscale_prior=GammaPrior(3.0, 6.0)))},
-        {"random_state": np.random.RandomState(1), "image_shape": None, "max_seconds": 100.0, "num_inducing": np.int64(6)},
+        {"random_state": np.random.RandomState(1), "image_shape": None, "max_seconds": 100.0,
+         "num_inducing": np.int64(6)},
     ], ids=lambda s: ", ".join(s) or "default")  # fmt: skip
     def test_regressor(self, tmp_path: Path, settings: dict[str, Any]) -> None:
         X, y = table()
@@ -269,7 +271,9 @@ class TestObjectsOfYourOwn:
     def test_the_file_names_all_that_it_lacks(self, saved: tuple[InvariantGPRegressor, Path]) -> None:
         with pytest.raises(SavedFileError) as caught:
             InvariantGPRegressor.load(saved[1], kernel=OwnKernel())
-        assert all(word in str(caught.value) for word in ("Jitter", "OwnLikelihood", "orbit=…, likelihood=…", str(saved[1])))
+        assert all(
+            word in str(caught.value) for word in ("Jitter", "OwnLikelihood", "orbit=…, likelihood=…", str(saved[1]))
+        )
         assert "OwnKernel" not in str(caught.value)
 
     @pytest.mark.parametrize(("orbit", "word"), [
@@ -295,7 +299,9 @@ class TestObjectsOfYourOwn:
             monkeypatch.setattr(saving.objects, name, dict(getattr(saving.objects, name)))
 
     @pytest.mark.usefixtures("registry")
-    @pytest.mark.parametrize("arguments", [None, lambda orbit: {"times": orbit.times}], ids=["by attribute", "by function"])
+    @pytest.mark.parametrize(
+        "arguments", [None, lambda orbit: {"times": orbit.times}], ids=["by attribute", "by function"]
+    )
     def test_registered(self, tmp_path: Path, arguments: Any) -> None:
         saving.register(Jitter, arguments)
         X, y = table()

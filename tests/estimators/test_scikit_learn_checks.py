@@ -14,7 +14,9 @@ from orbitgp.training import stochastic_steps
 from tests.estimators.quick import QUICK
 
 # Weights divide the noise, which is no repetition of rows.
-NO_COPIES = {f"check_sample_weight_equivalence_on_{kind}_data": "weights are not copies" for kind in ("dense", "sparse")}
+NO_COPIES = {
+    f"check_sample_weight_equivalence_on_{kind}_data": "weights are not copies" for kind in ("dense", "sparse")
+}
 
 
 # One orbit is enumerated, the other sampled. Both estimators share the code that does either.

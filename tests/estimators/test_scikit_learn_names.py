@@ -1,4 +1,5 @@
-"""What scikit-learn's users look for: the log marginal likelihood by its name, and a kernel that prints what was learned."""
+"""What scikit-learn's users look for: the log marginal likelihood by its name, and a kernel that prints what was
+learned."""
 
 from __future__ import annotations
 
@@ -40,7 +41,9 @@ def test_the_log_marginal_likelihood_of_a_finite_orbit(data: tuple[np.ndarray, n
     variance, lengthscale = model.kernel_.outputscale.item(), model.kernel_.base_kernel.lengthscale.item()
     orbits = np.stack([X, X[:, ::-1]], 1)
     squares = np.square(orbits[:, None, :, None] - orbits[None, :, None]).sum(-1)
-    covariance = variance * np.exp(-0.5 * squares / lengthscale**2).mean((2, 3)) + model.likelihood_.noise.item() * np.eye(30)
+    covariance = variance * np.exp(-0.5 * squares / lengthscale**2).mean(
+        (2, 3)
+    ) + model.likelihood_.noise.item() * np.eye(30)
     covariance *= np.square(100 * y.std())  # in the units of y
     centred = 100 * (y - y.mean())
     fit = centred @ np.linalg.solve(covariance, centred)

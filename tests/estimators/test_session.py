@@ -1,4 +1,5 @@
-"""Ctrl-C at any moment of a fit: it ends soon, with a model that predicts, and goes on to the same end; who sees a bar."""
+"""Ctrl-C at any moment of a fit: it ends soon, with a model that predicts, and goes on to the same end; who sees a
+bar."""
 
 from __future__ import annotations
 
@@ -76,7 +77,9 @@ def pressed(where: Any, name: str, at: int) -> tuple[Callable[..., Any], list[st
         ("sparse", "orbitgp.estimators.evidence", "measure_evidence", 1),
     ],
 )
-def test_at_any_moment(way: str, where: Any, name: str, at: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_at_any_moment(
+    way: str, where: Any, name: str, at: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     (X, y), path = data(), tmp_path / "run.safetensors"
     orbit = "noise" if name != "fresh_evidence" else "swap(0, 1)*noise"
     if isinstance(where, str):
@@ -124,7 +127,9 @@ def test_fewer_draws_come_before_fewer_rows() -> None:
     assert limit.quick_posterior(20_000, 128)[0] < rows
 
 
-@pytest.mark.parametrize("options", [{"max_steps": 200}, {"max_steps": 200, "batch_size": None}], ids=["batches", "ladder"])
+@pytest.mark.parametrize(
+    "options", [{"max_steps": 200}, {"max_steps": 200, "batch_size": None}], ids=["batches", "ladder"]
+)
 def test_while_the_start_of_a_sparse_fit_is_chosen(
     options: dict[str, Any], monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -162,7 +167,9 @@ def test_a_limit_that_began_before_the_fit() -> None:
     assert seconds[-1] < 300
 
 
-@pytest.mark.parametrize(("asked", "seconds", "shown"), [(None, 11, True), (None, 9, False), (False, 11, False), (1, 9, True)])
+@pytest.mark.parametrize(
+    ("asked", "seconds", "shown"), [(None, 11, True), (None, 9, False), (False, 11, False), (1, 9, True)]
+)
 def test_a_bar_where_a_person_watches_a_long_fit(
     asked: int | None, seconds: int, shown: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -53,7 +53,14 @@ def on_disk(kind: str, x: np.ndarray, folder: Path) -> Any:
 
 def classifier(**settings: Any) -> InvariantGPClassifier:
     options = TrainingOptions(start_rows=0)
-    given = {"num_inducing": 20, "num_samples": 4, "max_steps": 10, "batch_size": 32, "random_state": 0, "training": options}
+    given = {
+        "num_inducing": 20,
+        "num_samples": 4,
+        "max_steps": 10,
+        "batch_size": 32,
+        "random_state": 0,
+        "training": options,
+    }
     return InvariantGPClassifier(Rotation(20.0), **{**given, **settings})
 
 
@@ -78,7 +85,9 @@ def test_the_time_of_a_pass_is_that_of_the_rows_that_it_sees(
 
 
 @pytest.mark.slow
-def test_the_same_batches_give_the_same_model(data: tuple[np.ndarray, np.ndarray], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_same_batches_give_the_same_model(
+    data: tuple[np.ndarray, np.ndarray], monkeypatch: pytest.MonkeyPatch
+) -> None:
     x, y = data
     monkeypatch.setattr("orbitgp.inference.rows.StoredRows.block", 1)
     models = [classifier(inference="sparse").fit(inputs, y) for inputs in (x, Chunked(x))]
@@ -140,7 +149,10 @@ class TestBadInput:
 @pytest.mark.slow
 def test_memory_does_not_grow_with_the_data(tmp_path: Path) -> None:
     megabytes = []
-    for rows in (50_000, 200_000):  # each in a process of its own: a second fit would find memory that the first one left
+    for rows in (
+        50_000,
+        200_000,
+    ):  # each in a process of its own: a second fit would find memory that the first one left
         new_process.start(peak_memory.measure, tmp_path, tmp_path / "peak", rows).join(300)
         megabytes.append(float((tmp_path / "peak").read_text()))
     assert megabytes[1] - megabytes[0] < 37  # where the data grow by 75

@@ -45,7 +45,8 @@ def choice(rows: int, gigabytes: float, seconds: float, monkeypatch: pytest.Monk
 
 class TestWhatCanBeAfforded:
     # By hand: learning takes 28 bytes for each pair of rows and conditioning 20, of 70 % of the free memory. Blocks of
-    # the kernel take 0.3 GB, and copies of the only column 40 bytes a row. Up to 12,900 rows, half of the pairs are kept, too.
+    # the kernel take 0.3 GB, and copies of the only column 40 bytes a row. Up to 12,900 rows, half of the pairs are
+    # kept, too.
     @pytest.mark.parametrize(
         ("gigabytes", "rows", "learned"),
         [
@@ -92,7 +93,8 @@ class TestWhatCanBeAfforded:
         assert "GB are free" in choice(20_000, 6 / 0.7, 60.0, monkeypatch).reason
 
     def test_less_time_leaves_fewer_draws(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        """By hand: 4,000 rows of 784 numbers with S draws take 792 (4,000 S)^2 operations at 40e9 a second, and 2 s for N^3.
+        """By hand: 4,000 rows of 784 numbers with S draws take 792 (4,000 S)^2 operations at 40e9 a second, and 2 s for
+        N^3.
 
         That is 83 s for 16 draws, 22 s for 8, and 327 s for 32, of three fifths of the time.
         """
@@ -108,9 +110,11 @@ class TestWhatCanBeAfforded:
         assert found(100.0) == ("exact", 8)
         assert found(3.0)[0] == "sparse"
 
-    def test_where_sparse_inference_would_be_slow_it_may_take_four_times_as_long(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        """By hand: a bound of 10,000 such rows takes 6 * 792 * 10,000 * 32 * 2,048 operations, 78 s, and a hundred of them
-        more than 600 s. Conditioning with 8 draws takes 127 s for the kernel and 31 s for N^3."""
+    def test_where_sparse_inference_would_be_slow_it_may_take_four_times_as_long(
+        self, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """By hand: a bound of 10,000 such rows takes 6 * 792 * 10,000 * 32 * 2,048 operations, 78 s, and a hundred of
+        them more than 600 s. Conditioning with 8 draws takes 127 s for the kernel and 31 s for N^3."""
         monkeypatch.setattr(plan, "free_memory", lambda device: 1e12)
 
         def found(rows: int, dim: int, **options: Any) -> tuple[str, int | None]:
@@ -125,7 +129,8 @@ class TestWhatCanBeAfforded:
         assert found(16_000, 2)[0] == "sparse"  # where conditioning takes 128 s for N^3, and a bound 1.5 s
 
     def test_noises_that_differ_between_latent_functions_take_time(self) -> None:
-        """By hand: N^3 / 2 operations at 16e9 a second for one factor; a class with a noise of its own takes solves, too."""
+        """By hand: N^3 / 2 operations at 16e9 a second for one factor; a class with a noise of its own takes solves,
+        too."""
         model = ExactGP(kernel(), Identity(), torch.zeros(8_000, 1))
         algebra = 8_000**3 / 16e9
         kernels = 9 * 8_000**2 / 40e9
@@ -134,7 +139,8 @@ class TestWhatCanBeAfforded:
             assert found == pytest.approx(factor * algebra + kernels)
 
     def test_turns_of_local_parameters_take_time(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        """By hand: with local parameters conditioning takes 2 N^3 operations at 16e9 a second, and 5 turns more of 2/3 N^3."""
+        """By hand: with local parameters conditioning takes 2 N^3 operations at 16e9 a second, and 5 turns more of 2/3
+        N^3."""
         two, one = (choice(6_000, 1000, 150.0, monkeypatch, likelihood=found) for found in (Bernoulli(), Gaussian(1)))
         assert two.inference == one.inference == "exact"
         assert LEAST_ROWS <= two.learn_rows < one.learn_rows
@@ -158,9 +164,12 @@ class TestWhatCanBeAfforded:
 
     @pytest.mark.parametrize("rows", [60, 300, 1000])
     @pytest.mark.parametrize("limit", [40.0, 200.0])
-    def test_a_limit_leaves_fewer_rows_of_large_images(self, rows: int, limit: float, monkeypatch: pytest.MonkeyPatch) -> None:
-        """By hand: twenty evaluations with S draws, each of 4 * 12,296 (N S)^2 operations at 40e9 a second, and a posterior of
-        all rows in a quarter of that fit into the limit. Without one, sparse inference of 300 rows would take 1,500 s."""
+    def test_a_limit_leaves_fewer_rows_of_large_images(
+        self, rows: int, limit: float, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """By hand: twenty evaluations with S draws, each of 4 * 12,296 (N S)^2 operations at 40e9 a second, and a
+        posterior of all rows in a quarter of that fit into the limit. Without one, sparse inference of 300 rows would
+        take 1,500 s."""
         monkeypatch.setattr(plan, "free_memory", lambda device: 1e12)
         model = ExactGP(kernel(), Drawn(0.1), torch.zeros(1).expand(rows, 12_288))
         found = make_plan("auto", Gaussian(1), model, TrainerSettings(max_seconds=limit), None, False)
@@ -213,7 +222,8 @@ class TestTheOrderOfRows:
 class TestLearningFromSomeRows:
     @pytest.mark.slow
     def test_all_rows_are_conditioned_on(self, caplog: pytest.LogCaptureFixture) -> None:
-        """An exact GP of scikit-learn with the learned parameters and all rows has the same evidence and predictions."""
+        """An exact GP of scikit-learn with the learned parameters and all rows has the same evidence and
+        predictions."""
         rng = np.random.default_rng(0)
         X = rng.uniform(-3, 3, (700, 1))
         y = np.sin(2 * X[:, 0]) + 0.1 * rng.normal(size=700)
@@ -240,7 +250,8 @@ class TestLearningFromSomeRows:
 
     @pytest.mark.slow
     def test_two_classes_are_conditioned_on_all_rows(self) -> None:
-        """Expectation propagation by plain turns and quadrature, with the learned kernel, has the same evidence and mean."""
+        """Expectation propagation by plain turns and quadrature, with the learned kernel, has the same evidence and
+        mean."""
         rng = np.random.default_rng(0)
         X = rng.uniform(-3, 3, (500, 1))
         labels = (np.sin(2 * X[:, 0]) + 0.3 * rng.normal(size=500) > 0).astype(int)

@@ -53,7 +53,13 @@ CLASSIFICATION_DATA = [
     ("one class", X, np.zeros(12), ValueError, "at least two classes, got one class: 0"),
     ("one class, in words", X, np.full(12, "yes"), ValueError, "at least two classes, got one class: .*yes"),
     ("real targets", X, y, ValueError, "Unknown label type: continuous"),
-    ("labels of two types", X, np.array(["a", 1] * 6, dtype=object), ValueError, "labels of several types, int, str: make"),
+    (
+        "labels of two types",
+        X,
+        np.array(["a", 1] * 6, dtype=object),
+        ValueError,
+        "labels of several types, int, str: make",
+    ),
     ("indicator targets", X, np.eye(12), ValueError, "should be a 1d array"),
 ]
 
@@ -99,8 +105,16 @@ SETTINGS = [
     ),
     ({"orbit": Rotation()}, ValueError, "Rotation acts on images .* set image_shape"),
     ({"orbit": Permutation.swap(0, 5)}, ValueError, "Permutation acts on vectors of at least 6 coordinates"),
-    ({"orbit": GaussianNoise(num_features=3)}, ValueError, "GaussianNoise has 3 scales, but the inputs have 4 features"),
-    ({"orbit": Flip(), "image_shape": (3, 3)}, ValueError, r"image_shape=\(3, 3\) holds 9 pixels, but X has 4 features"),
+    (
+        {"orbit": GaussianNoise(num_features=3)},
+        ValueError,
+        "GaussianNoise has 3 scales, but the inputs have 4 features",
+    ),
+    (
+        {"orbit": Flip(), "image_shape": (3, 3)},
+        ValueError,
+        r"image_shape=\(3, 3\) holds 9 pixels, but X has 4 features",
+    ),
     ({"orbit": Rotate90(), "image_shape": (1, 4)}, ValueError, "Rotate90 needs square images"),
     ({"image_shape": (4,)}, ValueError, r"image_shape must be \(H, W\) or \(C, H, W\)"),
     ({"image_shape": 4}, ValueError, r"image_shape must be \(H, W\) or \(C, H, W\)"),
@@ -114,7 +128,11 @@ SETTINGS = [
     ({"orbit": group, "num_samples": 1}, ValueError, "num_samples must be at least 2 for an orbit of 24 elements"),
     ({"kernel": "rbf"}, TypeError, "kernel must be a gpytorch.kernels.Kernel or None, got str"),
     ({"kernel": RBFKernel}, TypeError, r"kernel must be an instance, got the class RBFKernel: write RBFKernel\(...\)"),
-    ({"kernel": ScaleKernel(RBFKernel(ard_num_dims=3))}, ValueError, "lengthscales for 3 features, but the inputs have 4"),
+    (
+        {"kernel": ScaleKernel(RBFKernel(ard_num_dims=3))},
+        ValueError,
+        "lengthscales for 3 features, but the inputs have 4",
+    ),
     ({"kernel": RBFKernel(active_dims=(0, 9))}, ValueError, "the kernel cannot be evaluated on inputs of 4 features"),
     ({"kernel": RBFKernel(batch_shape=(2,))}, ValueError, "the kernel must be of one output"),
     ({"likelihood": "cauchy"}, ValueError, "one of .*got 'cauchy'"),
@@ -130,7 +148,11 @@ SETTINGS = [
     ({"max_seconds": "1"}, TypeError, "max_seconds must be a number, got '1'"),
     ({"training": {"jitter": 1e-5}}, TypeError, "training must be an orbitgp.TrainingOptions or None, got dict"),
     ({"training": TrainingOptions}, TypeError, r"got the class TrainingOptions: write TrainingOptions\(...\)"),
-    ({"training": TrainerSettings()}, TypeError, "training must be an orbitgp.TrainingOptions or None, got TrainerSettings"),
+    (
+        {"training": TrainerSettings()},
+        TypeError,
+        "training must be an orbitgp.TrainingOptions or None, got TrainerSettings",
+    ),
     ({"device": "abacus"}, ValueError, "device 'abacus' cannot be used"),
     ({"device": "meta:x"}, ValueError, "device 'meta:x' cannot be used"),
     ({"random_state": "seed"}, ValueError, "cannot be used to seed"),
@@ -207,7 +229,10 @@ def fitted() -> InvariantGPClassifier:
     [
         (images[:, :3], r"X must have shape \(N, 4, 4\), got \(12, 3, 4\)"),
         (images[:, None], r"X must have shape \(N, 4, 4\), got \(12, 1, 4, 4\)"),
-        (images.reshape(12, 16)[:, :9], "X has 9 features, but InvariantGPClassifier is expecting 16 features as input"),
+        (
+            images.reshape(12, 16)[:, :9],
+            "X has 9 features, but InvariantGPClassifier is expecting 16 features as input",
+        ),
         (images * np.nan, "Input X contains NaN"),
         (images[:0], "0 sample"),
         (images[0, 0], "Reshape your data"),

@@ -186,7 +186,7 @@ class TestEstimators:
 
     @pytest.mark.parametrize(("value", "sentence"), [
         ("gradients", "feature_map must be a torch.nn.Module or None, got str"),
-        (OrientedGradients, r"feature_map must be an instance, got the class OrientedGradients: write OrientedGradients\("),
+        (OrientedGradients, r"must be an instance, got the class OrientedGradients: write OrientedGradients\("),
         (3.0, "feature_map must be a torch.nn.Module or None"),
     ], ids=str)  # fmt: skip
     def test_what_is_no_map(self, value: Any, sentence: str, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -204,7 +204,7 @@ class TestEstimators:
         (lambda x: x / 0, "numbers that are not finite"),
         (lambda x: x @ torch.ones(5, 2).double(), r"cannot be evaluated on inputs of shape \(4,\): .*mat1 and mat2"),
         (lambda x: x[:, 9], "cannot be evaluated"),
-        (RuntimeError("first\nsecond"), r"the feature map Returns cannot be evaluated on inputs of shape \(4,\): first$"),
+        (RuntimeError("first\nsecond"), r"feature map Returns cannot be evaluated on inputs of shape \(4,\): first$"),
         (ValueError("no such input"), "no such input"),
         (RuntimeError(), "the feature map Returns cannot be evaluated"),
         (NotImplementedError(), "the feature map Returns cannot be evaluated"),
@@ -307,7 +307,9 @@ class TestSaving:
 
     def test_our_map_with_a_kernel_of_ones_own(self, tmp_path: Path) -> None:
         X, y = digits(20)
-        estimator = InvariantGPRegressor(None, OwnKernel(), feature_map=OrientedGradients(), **QUICK).fit(X, y.astype(float))
+        estimator = InvariantGPRegressor(None, OwnKernel(), feature_map=OrientedGradients(), **QUICK).fit(
+            X, y.astype(float)
+        )
         estimator.save(tmp_path / "model.safetensors")
         loaded = InvariantGPRegressor.load(tmp_path / "model.safetensors", kernel=OwnKernel())
         assert loaded.predict(X).tobytes() == estimator.predict(X).tobytes()

@@ -1,4 +1,5 @@
-"""What tests of experiments share: small data in place of MNIST, and records with nothing in them but what is looked at."""
+"""What tests of experiments share: small data in place of MNIST, and records with nothing in them but what is looked
+at."""
 
 from __future__ import annotations
 
@@ -8,7 +9,17 @@ from typing import Any
 import numpy as np
 import pytest
 
-from experiments import augmentation, defaults, figure1, harness, likelihoods, mnist, reduced_mnist, rotated_mnist, small_data
+from experiments import (
+    augmentation,
+    defaults,
+    figure1,
+    harness,
+    likelihoods,
+    mnist,
+    reduced_mnist,
+    rotated_mnist,
+    small_data,
+)
 from orbitgp.datasets import Dataset
 
 TINY = {

@@ -1,4 +1,5 @@
-"""The truth that the calibration battery believes in: closed forms, rotations by quarter turns, and densities of scipy."""
+"""The truth that the calibration battery believes in: closed forms, rotations by quarter turns, and densities of
+scipy."""
 
 from __future__ import annotations
 
@@ -48,7 +49,8 @@ def test_quarter_turns_and_whole_shifts_are_exact(rng: Any) -> None:
 
 
 def test_shared_draws_are_extrapolated_to_the_infinite_orbit(rng: Any) -> None:
-    """Few shared draws of a wide noise under a short lengthscale have too much evidence or too little; the truth is known."""
+    """Few shared draws of a wide noise under a short lengthscale have too much evidence or too little; the truth is
+    known."""
     x = rng.normal(size=(12, 1))
     targets = true.Targets(rng.normal(size=(12, 1)), 0.3)
     kernel = 0.5, 3.0
@@ -105,7 +107,9 @@ def test_lists_are_those_of_the_command_line(kind: str) -> None:
 def test_support_of_any_orbit_of_a_list_is_false(monkeypatch: pytest.MonkeyPatch) -> None:
     """The targets do not know of the columns' order. With a swap planted among them, the same code finds support."""
     assert not certainty.solve_list("table", 0)["false_support"]
-    monkeypatch.setattr(certainty, "smooth_gram", lambda x, rng: smooth_gram(np.concatenate([x, x[..., [1, 0, 2, 3]]], 1), rng))
+    monkeypatch.setattr(
+        certainty, "smooth_gram", lambda x, rng: smooth_gram(np.concatenate([x, x[..., [1, 0, 2, 3]]], 1), rng)
+    )
     monkeypatch.setattr(certainty, "likely_generators", lambda x: ["swap(0, 1)", "swap(2, 3)", "sign(0)", "sign(1)"])
     found = certainty.solve_list("table", 0)
     assert found["tied"] == ["swap(0,1)"]

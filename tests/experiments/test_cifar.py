@@ -60,7 +60,8 @@ def test_a_small_run_goes_through_both_kinds_of_models(
     rng = np.random.default_rng(0)
     labels = np.arange(60) % 2
     images = (
-        rng.integers(0, 40, (60, 32, 32, 3)) + 200 * (rng.random((60, 32, 1, 1)) < 0.5) * (labels == 1)[:, None, None, None]
+        rng.integers(0, 40, (60, 32, 32, 3))
+        + 200 * (rng.random((60, 32, 1, 1)) < 0.5) * (labels == 1)[:, None, None, None]
     )
     np.savez(tmp_path / "all.npz", x_train=images[:50], y_train=labels[:50], x_test=images[50:], y_test=labels[50:])
     kept = ("one layer, none", "one layer, flip", "mean over patches of 5, flip")

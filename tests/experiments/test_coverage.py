@@ -34,7 +34,13 @@ def test_the_data_are_of_the_orbit_that_is_learned(kind: Kind, orbit: Warp) -> N
 
 
 def test_what_is_not_determined_holds_everything() -> None:
-    held = {"true": 20.0, "learned": 17.0, "seconds": 1.0, "settings": {"kind": "rotation ±20°"}, "plausible": [10.0, np.inf]}
+    held = {
+        "true": 20.0,
+        "learned": 17.0,
+        "seconds": 1.0,
+        "settings": {"kind": "rotation ±20°"},
+        "plausible": [10.0, np.inf],
+    }
     missed, unknown = {**held, "plausible": [0.0, 19.0]}, {**held, "plausible": None}
     assert [coverage.holds(record) for record in (held, missed, unknown)] == [True, False, True]
     records = [*[held] * 19, missed]

@@ -27,7 +27,9 @@ def test_the_plan_sets_nothing_but_the_problem() -> None:
         limits = {name: 0.9 * seeds[0]["seconds"]["fit"] for name, seeds in defaults.before(part).items()}
         timed = [run for run in found if run.part == f"{part}, less time"]
         assert {(run.num_train, run.model): run.max_seconds for run in timed} == pytest.approx(limits)
-        untimed = {(run.num_train, run.model): replace(run, part="", max_seconds=None) for run in found if run.part == part}
+        untimed = {
+            (run.num_train, run.model): replace(run, part="", max_seconds=None) for run in found if run.part == part
+        }
         assert all(replace(run, part="", max_seconds=None) == untimed[run.num_train, run.model] for run in timed)
     assert {run.likelihood for run in found if not run.model.endswith("Dirichlet")} == {"gaussian"}
     assert {run.likelihood for run in found if run.model.endswith("Dirichlet")} == {"auto"}
@@ -112,7 +114,9 @@ def test_all_digits_that_a_model_has_not_seen_are_tested(monkeypatch: pytest.Mon
         monkeypatch.setattr(module, "mnist", lambda: whole)
     data = reduced_mnist.ReducedMNIST("none", num_train=20, seed=3).data()
     # The same digits as without reducing them, and after the test digits all others.
-    assert data.y_train.tolist() == small_data.SmallData("none", num_train=20, num_test=10, seed=3).data().y_train.tolist()
+    assert (
+        data.y_train.tolist() == small_data.SmallData("none", num_train=20, num_test=10, seed=3).data().y_train.tolist()
+    )
     assert data.y_test[:10].tolist() == list(range(30, 40))
     assert sorted([*data.y_train, *data.y_test]) == list(range(40))
     assert np.array_equal(data.x_train, reduced_mnist.reduced(x_train[data.y_train]))

@@ -26,7 +26,9 @@ def test_the_plan_is_what_the_page_says() -> None:
     shorter = {name: float(name.split()[-2]) for name in limits if "limit of" in name}
     assert len(shorter) == 3
     assert shorter.items() <= limits.items()
-    assert limits.keys() - shorter == {run.model for run in found if "in less time" in run.model} | set(exact_evidence.STARTS)
+    assert limits.keys() - shorter == {run.model for run in found if "in less time" in run.model} | set(
+        exact_evidence.STARTS
+    )
 
 
 def test_every_sparse_model_of_mnist_has_one_beside_it() -> None:
@@ -107,10 +109,14 @@ def test_times_are_those_of_affine_maps() -> None:
     assert set(timed) == {"affine"}
 
 
-@pytest.mark.parametrize(("error", "seconds", "holds"), [(0.0135, 60.0, True), (0.0136, 40.0, False), (0.008, 61.0, False)])
+@pytest.mark.parametrize(
+    ("error", "seconds", "holds"), [(0.0135, 60.0, True), (0.0136, 40.0, False), (0.008, 61.0, False)]
+)
 def test_the_error_of_the_paper_is_to_be_reached_soon(error: float, seconds: float, holds: bool) -> None:
     found = of_digits("affine, limit of 40 s", -1000.0, error, seconds=seconds)
-    elsewhere = [of_digits(name, -1000.0, 0.001, seconds=1.0) for name in ("none", "affine, gradients", *exact_evidence.STARTS)]
+    elsewhere = [
+        of_digits(name, -1000.0, 0.001, seconds=1.0) for name in ("none", "affine, gradients", *exact_evidence.STARTS)
+    ]
     claims = exact_evidence.check([found, *elsewhere])
     assert claims["MNIST, affine maps of pixels: the paper's 1.35 % within 60 seconds"] == holds
 

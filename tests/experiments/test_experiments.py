@@ -47,7 +47,9 @@ def test_a_run_leaves_a_record_and_is_not_repeated(tmp_path: Path, monkeypatch: 
     assert len(mnist.table(found).splitlines()) == 4
 
     made = []
-    monkeypatch.setattr(mnist.MNIST, "run", lambda self, device: made.append(self) or {**found[0], "settings": vars(self)})
+    monkeypatch.setattr(
+        mnist.MNIST, "run", lambda self, device: made.append(self) or {**found[0], "settings": vars(self)}
+    )
     harness.execute(todo, path)
     assert not made
     other = replace(todo[0], num_inducing=5)  # not what the record is of
@@ -109,7 +111,9 @@ def test_a_run_that_fails_does_not_stop_the_others(tmp_path: Path, tiny: Any) ->
 
 
 def test_standard_errors_are_over_seeds_or_of_the_test_set(record: Any) -> None:
-    several = [record("none", error, evidence, seed) for seed, (error, evidence) in enumerate([(0.02, 5.0), (0.04, 9.0)])]
+    several = [
+        record("none", error, evidence, seed) for seed, (error, evidence) in enumerate([(0.02, 5.0), (0.04, 9.0)])
+    ]
     (row,) = harness.rows(several)
     assert (row.error, row.evidence) == pytest.approx((0.03, 7.0))
     assert (row.error_stderr, row.evidence_stderr) == pytest.approx((0.01, 2.0))
@@ -140,7 +144,10 @@ def test_mnist_is_held_against_the_paper(record: Any, failing: Any) -> None:
     assert all(claim.startswith(mnist.THICKNESS) for claim in wrong)
     assert ["0.84" in claim or "0.56" in claim for claim in wrong] == [True, True]
     blind = record("none, gradients, Dirichlet", 0.0044, -3e6, likelihood="dirichlet")
-    assert failing(mnist.check([worse, blind]))[-3] == f"{blind['settings']['model']}: more evidence than {mnist.DIRICHLET}"
+    assert (
+        failing(mnist.check([worse, blind]))[-3]
+        == f"{blind['settings']['model']}: more evidence than {mnist.DIRICHLET}"
+    )
 
 
 def test_learned_rotations_are_held_against_the_fixed_one(tmp_path: Path, record: Any, failing: Any, tiny: Any) -> None:
@@ -154,7 +161,9 @@ def test_learned_rotations_are_held_against_the_fixed_one(tmp_path: Path, record
     few = [{**r, "data": {"train": 1000, "test": 500}} for r in found]
     assert failing(rotated_mnist.check(few)) == []
     few[4]["evidence"] = {"value": 400.0, "stderr": 1.0}
-    assert failing(rotated_mnist.check(few)) == [f"{names[4]}: nearer to the fixed one than to none, in error and evidence"]
+    assert failing(rotated_mnist.check(few)) == [
+        f"{names[4]}: nearer to the fixed one than to none, in error and evidence"
+    ]
     todo = rotated_mnist.all_runs(1, names[:2], num_train=24, **tiny)
     assert len(rotated_mnist.EXPERIMENT.table(harness.execute(todo, tmp_path / "records.jsonl")).splitlines()) == 4
 
@@ -318,12 +327,17 @@ def test_a_table_follows_its_records(tmp_path: Path, record: Any) -> None:
     text = "before\n<!-- table: mnist -->\nold\n<!-- end -->\nafter <!-- table: settings -->"
     assert "*Not recorded yet.*" in tables.page(text, tmp_path)
     errors = {"affine": 0.0123, "none": 0.02}
-    harness.store(tmp_path / "mnist.jsonl", [record(model, error, 5.0 - 100 * error) for model, error in errors.items()])
+    harness.store(
+        tmp_path / "mnist.jsonl", [record(model, error, 5.0 - 100 * error) for model, error in errors.items()]
+    )
     page = tables.page(text, tmp_path)
     assert page.startswith("before\n<!-- table: mnist -->\n\n| model |")
     assert page.endswith("\n\n<!-- end -->\nafter <!-- table: settings -->")
     assert page.index("| none | 2.00 %") < page.index("| affine | 1.23 % | 1.35 ± 0.07 % | angle 7.5 wide |")
-    assert "2 CPU cores, torch 2; an earlier library, whose commit was not recorded. All that was to be shown holds." in page
+    assert (
+        "2 CPU cores, torch 2; an earlier library, whose commit was not recorded. All that was to be shown holds."
+        in page
+    )
     assert tables.page(page, tmp_path) == page
     assert "| mnist | 60,000 / 10,000 | 9 | 1 | 8 | 7 | 6 | 1 | 60 |" in tables.table("settings", tmp_path)
     with pytest.raises(ValueError, match="no table 'mnits'"):

@@ -40,7 +40,8 @@ def test_classes_are_balanced_and_the_evidence_chooses(tmp_path: Path, monkeypat
     def fitted(self: Any, orbit: str, seen_map: Any, x: Any, y: Any, *_: Any, **__: Any) -> Any:
         seen.append(y)
         model = SimpleNamespace(
-            classes_=np.arange(3), predict_proba=lambda x: np.eye(3) if len(seen) == len(few_photographs.KINDS) else None
+            classes_=np.arange(3),
+            predict_proba=lambda x: np.eye(3) if len(seen) == len(few_photographs.KINDS) else None,
         )
         return model, {"evidence": {"value": float(len(seen))}}
 

@@ -1,4 +1,5 @@
-"""The whole bound, without an orbit: below the exact log marginal likelihood, and close to GPyTorch's SVGP by quadrature."""
+"""The whole bound, without an orbit: below the exact log marginal likelihood, and close to GPyTorch's SVGP by
+quadrature."""
 
 from __future__ import annotations
 
@@ -29,8 +30,11 @@ def kernel(lengthscale: float, variance: float) -> ScaleKernel:
 
 
 def best_bound(x: Tensor, y: Tensor, inducing: Tensor, k: ScaleKernel, likelihood: Likelihood) -> float:
-    """The bound with q(u) and c at their best, by closed-form updates in turn; all data, no orbit, so nothing is random."""
-    model = InvariantGP(k, Identity(), inducing, likelihood.num_latents, "zero", likelihood.shares_curvature, jitter=1e-8)
+    """The bound with q(u) and c at their best, by closed-form updates in turn; all data, no orbit, so nothing is
+    random."""
+    model = InvariantGP(
+        k, Identity(), inducing, likelihood.num_latents, "zero", likelihood.shares_curvature, jitter=1e-8
+    )
     trainer = Trainer(model, likelihood, x, y, TrainerSettings(num_samples=None))
     for _ in range(25):
         trainer.stochastic.posterior.update(1.0)

@@ -43,7 +43,9 @@ def test_odd_even_claims_and_table(failing: Any, tmp_path: Path) -> None:
     assert len(odd_even.check([*good, *again])) == 2
     assert failing(odd_even.check([*good, *again])) == []
     title = "60,000 digits rotated within ±90°"
-    assert f"| {title} | sparse | 80.5°, 92° | +100 nats | 20.00 % | 11.00 % | 10 and 30 |" in odd_even.table([*again, *good])
+    assert f"| {title} | sparse | 80.5°, 92° | +100 nats | 20.00 % | 11.00 % | 10 and 30 |" in odd_even.table(
+        [*again, *good]
+    )
     worse = [record("none", 0.2, 100.0, seed=1), record("rotation", 0.1, 99.0, 79.0, seed=1)]
     assert failing(odd_even.check([*good, *worse])) == [
         f"{title}: learned beats no orbit in error and evidence",
@@ -52,6 +54,8 @@ def test_odd_even_claims_and_table(failing: Any, tmp_path: Path) -> None:
     half_turn = [
         {**r, "settings": r["settings"] | {"rotated": 180.0}} for r in (good[0], record("rotation", 0.1, 250.0, 149.0))
     ]
-    assert failing(odd_even.check(half_turn)) == ["60,000 digits rotated within ±180°: every learned angle is at least 150°"]
+    assert failing(odd_even.check(half_turn)) == [
+        "60,000 digits rotated within ±180°: every learned angle is at least 150°"
+    ]
     odd_even.figure(good[:1], tmp_path / "picture.png")
     assert not (tmp_path / "picture.png").exists()

@@ -20,7 +20,11 @@ def test_a_profile_has_a_grid_and_starts_for_each_inference() -> None:
     (profile,) = rotated_digits.QUICK
     options = rotated_digits.EXPERIMENT.parser().parse_args(["--quick", "--seeds", "2"])
     todo: Any = rotated_digits.EXPERIMENT.plan(options)
-    each = [("none", 0.0), *(("fixed", value) for value in profile.grid), *(("learned", value) for value in profile.starts)]
+    each = [
+        ("none", 0.0),
+        *(("fixed", value) for value in profile.grid),
+        *(("learned", value) for value in profile.starts),
+    ]
     assert [(run.seed, run.inference, run.kind, run.start) for run in todo] == [
         (seed, inference, *pair) for seed in (0, 1) for inference in ("auto", "sparse") for pair in each
     ]
@@ -69,7 +73,10 @@ def test_the_exact_profile_judges_both(profiled: Any, failing: Any, tmp_path: Pa
     fixed = [profiled("fixed" if angle else "none", angle, evidence) for angle, evidence in curve.items()]
     exact = [*fixed, profiled("learned", 93.0, 201.0), profiled("learned", 60.0, 198.0, start=45.0)]
     sparse = [
-        *(profiled("fixed" if angle else "none", angle, evidence - angle, "sparse") for angle, evidence in curve.items()),
+        *(
+            profiled("fixed" if angle else "none", angle, evidence - angle, "sparse")
+            for angle, evidence in curve.items()
+        ),
         profiled("learned", 93.0, 50.0, "sparse", exact=200.5),
         profiled("learned", 78.0, 131.0, "sparse", start=45.0, exact=198.0),
     ]
@@ -104,7 +111,10 @@ def test_errors_of_draws_stand_behind_differences(profiled: Any) -> None:
 
 def test_other_starts_have_another_table(profiled: Any) -> None:
     here = [profiled("none", 0.0, 100.0), profiled("fixed", 90.0, 200.0), profiled("learned", 90.0, 200.0)]
-    there = [r | {"profile": r["profile"] | {"title": "u"}} for r in (*here[:2], profiled("learned", 80.0, 199.0, start=45.0))]
+    there = [
+        r | {"profile": r["profile"] | {"title": "u"}}
+        for r in (*here[:2], profiled("learned", 80.0, 199.0, start=45.0))
+    ]
     first, second = profiles.table([*here, *there]).split("\n\n")
     assert ("from 5°" in first, "from 45°" in first) == (True, False)
     assert "| u | exact | 90° (200 nats) | 80° (-1.0 nats) |" in second
@@ -112,7 +122,9 @@ def test_other_starts_have_another_table(profiled: Any) -> None:
 
 def test_what_sparse_inference_learned_is_judged_by_an_exact_profile(monkeypatch: pytest.MonkeyPatch) -> None:
     run = rotated_digits.FULL[0].problem
-    found = iter([{"inference": "sparse", "orbit": {"degrees": 31.0}}, {"inference": "exact", "evidence": {"value": 7.0}}])
+    found = iter(
+        [{"inference": "sparse", "orbit": {"degrees": 31.0}}, {"inference": "exact", "evidence": {"value": 7.0}}]
+    )
     fits = []
     monkeypatch.setattr(DefaultFit, "measure", lambda self, device: fits.append(self) or next(found))
     learned = replace(run, inference="sparse", kind="learned", start=5.0, orbit=run.at(5.0, learn=True))

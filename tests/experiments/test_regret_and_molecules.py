@@ -46,7 +46,9 @@ def test_every_method_takes_steps(method: Any) -> None:
 def test_molecules_are_learned(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     rng = np.random.default_rng(0)
     numbers, positions = rng.choice([0, 1, 6], (40, 4)), 2 * rng.normal(size=(40, 4, 3))
-    np.savez(tmp_path / "qm7.npz", numbers=numbers, positions=positions, energy=numbers.sum(1) + 0.1 * rng.normal(size=40))
+    np.savez(
+        tmp_path / "qm7.npz", numbers=numbers, positions=positions, energy=numbers.sum(1) + 0.1 * rng.normal(size=40)
+    )
     monkeypatch.setenv("ORBITGP_MOLECULES", str(tmp_path))
     monkeypatch.setattr(molecules, "FEW", 20)
     record = molecules.Molecules("folds", "atoms", 30, steps=2, refinements=1).run()

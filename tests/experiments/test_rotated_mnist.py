@@ -13,7 +13,9 @@ from orbitgp.datasets import Dataset
 def test_it_is_a_rotated_draw_without_replacement(monkeypatch: pytest.MonkeyPatch) -> None:
     rng = np.random.default_rng(0)
     x, y = rng.random((30, 8, 8)).astype(np.float32), np.arange(30)
-    monkeypatch.setattr(rotated_mnist, "mnist", lambda root: Dataset(x[:20], y[:20], x[20:], y[20:], name="", source="some"))
+    monkeypatch.setattr(
+        rotated_mnist, "mnist", lambda root: Dataset(x[:20], y[:20], x[20:], y[20:], name="", source="some")
+    )
     still, turned, again = (generated(12, 15, seed=3, max_degrees=d) for d in (0.0, 180.0, 180.0))
     rows = np.concatenate([still.y_train, still.y_test])
     assert len(set(rows)) == 27

@@ -26,7 +26,13 @@ def test_time_warping_is_its_recursion() -> None:
 
 
 def record(data: str, orbit: str, feature_map: str, evidence: float, accuracy: float, seed: int = 0) -> dict[str, Any]:
-    settings = {"data": data, "model": f"{orbit}, {feature_map}", "orbit": orbit, "feature_map": feature_map, "seed": seed}
+    settings = {
+        "data": data,
+        "model": f"{orbit}, {feature_map}",
+        "orbit": orbit,
+        "feature_map": feature_map,
+        "seed": seed,
+    }
     found = {"settings": settings, "evidence": {"value": evidence, "stderr": 0.1}, "metrics": {"accuracy": accuracy}}
     return {**found, "seconds": 10.0, "hardware": {"cpus": 2}}
 
@@ -36,7 +42,9 @@ def test_the_evidence_picks_and_the_test_set_does_not() -> None:
     for data in signals.FIVE:
         found += [record(data, "none", "values", -20.0, 1.0), record(data, "timeshift", "values", -10.0, 0.9)]
     claims = signals.check(found)
-    assert [holds for claim, holds in claims.items() if "mean accuracy" in claim] == [False]  # 0.9, though another had 1.0
+    assert [holds for claim, holds in claims.items() if "mean accuracy" in claim] == [
+        False
+    ]  # 0.9, though another had 1.0
     by_time = {claim.split(",")[0]: holds for claim, holds in claims.items() if "an orbit in time" in claim}
     where = ("g sees values", "g sees the same on both sides", "each side has its best view")
     assert by_time == {f"where {view}": True for view in where}  # what has not been run is not claimed
@@ -68,7 +76,11 @@ def test_resamples_choose_between_the_models_that_all_of_them_have() -> None:
 
 
 def test_packed_records_say_the_same_and_are_not_run_again(tmp_path: Path) -> None:
-    of_rival = {"settings": {"data": "Coffee", "model": "RBF SVM", "seed": 1}, "metrics": {"accuracy": 0.7}, "seconds": 1.0}
+    of_rival = {
+        "settings": {"data": "Coffee", "model": "RBF SVM", "seed": 1},
+        "metrics": {"accuracy": 0.7},
+        "seconds": 1.0,
+    }
     archive = record("Coffee", "timeshift", "values", -9.0, 0.8) | {"orbit": {"shift": [-1.0, 1.0]}}
     found = [archive, *resample(1, 0.9), *resample(2, 0.6), of_rival]
     made = {"name": "", "commit": "0123456789", "versions": {"torch": "2"}, "hardware": {"cpus": 2}}

@@ -38,7 +38,10 @@ def test_averages_over_the_draws_of_the_data_lose_nothing(orbit: str, monkeypatc
     run = slack.Slack(
         orbit, num_data=30, num_samples=4, inducing=(10, 30), variables=((1, "random"), (2, "greedy"), (0, "greedy"))
     )
-    record = {"settings": {"orbit": orbit, "num_data": 30, "num_samples": 4, "inducing": (10, 30)}, **run.measure("cpu")}
+    record = {
+        "settings": {"orbit": orbit, "num_data": 30, "num_samples": 4, "inducing": (10, 30)},
+        **run.measure("cpu"),
+    }
     lost = {(b["samples"], b["inducing"]): slack.lost(record, b) for b in record["bounds"]}
     most = max(samples for samples, _ in lost)
     assert all(value > -1e-3 for value in lost.values())
@@ -50,7 +53,10 @@ def test_averages_over_the_draws_of_the_data_lose_nothing(orbit: str, monkeypatc
 
 def test_plans() -> None:
     sizes = {
-        name: {(run.dataset, run.num_data) for run in slack.plan(SimpleNamespace(mnist=name == "mnist", quick=name == "quick"))}
+        name: {
+            (run.dataset, run.num_data)
+            for run in slack.plan(SimpleNamespace(mnist=name == "mnist", quick=name == "quick"))
+        }
         for name in ("digits", "mnist", "quick")
     }
     assert sizes["digits"] == {("digits", 1347)}

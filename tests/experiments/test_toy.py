@@ -1,4 +1,5 @@
-"""The toy of figure 2: its claims, its numbers against the textbook, and the sparse bound against the exact evidence."""
+"""The toy of figure 2: its claims, its numbers against the textbook, and the sparse bound against the exact
+evidence."""
 
 from __future__ import annotations
 

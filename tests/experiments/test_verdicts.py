@@ -50,7 +50,9 @@ def test_outcomes(tied: list[str], said: str) -> None:
     assert (outcome.gap, outcome.said) == (25.0, said)
     claims = verdicts.check(found)
     assert claims["auto: certain and wrong never"] == (said != "wrong")
-    assert claims[f"auto: certain in 80 % of the problems above 20 nats ({int(said == 'right')} of 1)"] == (said == "right")
+    assert claims[f"auto: certain in 80 % of the problems above 20 nats ({int(said == 'right')} of 1)"] == (
+        said == "right"
+    )
     assert ("is certain and wrong of 0" in verdicts.table(found)) == (said == "wrong")
 
 

@@ -1,7 +1,7 @@
 """Run a harness over many seeds: ``python -m tests.fuzz problems --count 10000 --jobs 16``.
 
-``problems`` are random small problems (``tests.fuzz.problems``), ``files`` hostile files, ``faults`` every call that could fail
-in ``learn``, ``compare`` and ``predict``, and ``kills`` runs that are killed at random moments.
+``problems`` are random small problems (``tests.fuzz.problems``), ``files`` hostile files, ``faults`` every call that
+could fail in ``learn``, ``compare`` and ``predict``, and ``kills`` runs that are killed at random moments.
 """
 
 from __future__ import annotations
@@ -14,7 +14,12 @@ from typing import Any
 
 from tests.fuzz.campaign import run
 
-COUNTS = {"problems": 10_000, "files": 80_000, "faults": None, "kills": 200}  # files: 10,000 of each kind; faults: all calls
+COUNTS = {
+    "problems": 10_000,
+    "files": 80_000,
+    "faults": None,
+    "kills": 200,
+}  # files: 10,000 of each kind; faults: all calls
 
 
 def main() -> int:

@@ -1,8 +1,8 @@
 """Faults: the file system, the memory or the process fails at one point of ``learn``, ``compare`` or ``predict``.
 
-A first run counts the calls that could fail. Then one run for each of them fails there. Whatever happens, the command must end
-with one sentence or go on, every file must be whole, an earlier model must stay, and a run that goes on must end with the same
-model, bit for bit, as one that was never disturbed.
+A first run counts the calls that could fail. Then one run for each of them fails there. Whatever happens, the command
+must end with one sentence or go on, every file must be whole, an earlier model must stay, and a run that goes on must
+end with the same model, bit for bit, as one that was never disturbed.
 """
 
 from __future__ import annotations
@@ -149,7 +149,9 @@ class Layer:
             (np, "load", 1),
             (torch.linalg, "cholesky_ex", EVERY),
         ]
-        patches = [patch.object(owner, name, self._failing(name, getattr(owner, name), each)) for owner, name, each in places]
+        patches = [
+            patch.object(owner, name, self._failing(name, getattr(owner, name), each)) for owner, name, each in places
+        ]
         for one in patches:
             one.start()
         try:
@@ -261,7 +263,9 @@ def bad_kill(seed: int) -> list[str]:
         if interrupt and os.waitstatus_to_exitcode(status) not in (0, INTERRUPTED):
             said = SAID.read_text() if SAID.is_file() else "nothing"
             return [f"exit {os.waitstatus_to_exitcode(status)} after two interrupts, and it said {said!r}"]
-        for left in folder.rglob(".*"):  # what a killed process leaves beside is hidden, and nobody takes it for a result
+        for left in folder.rglob(
+            ".*"
+        ):  # what a killed process leaves beside is hidden, and nobody takes it for a result
             left.unlink()
         return broken_files(folder) + apart(partial(_resumed, folder))
 
@@ -281,7 +285,8 @@ def apart(work: Callable[[], Any]) -> Any:
 
 
 def _learning() -> int:
-    """A process that learns, by its number. It never returns from here, or it would tidy up what belongs to this one."""
+    """A process that learns, by its number. It never returns from here, or it would tidy up what belongs to this
+    one."""
     signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
     child = os.fork()
     if child:

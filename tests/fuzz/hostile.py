@@ -1,7 +1,7 @@
 """Hostile files: models, checkpoints, data and configurations that were cut, flipped, exchanged or written to do harm.
 
-Each case is made from one seed. A reader may load it, or refuse it in one sentence. It may not crash, hang, run code, or take
-more than ``MEMORY`` beyond what the process had.
+Each case is made from one seed. A reader may load it, or refuse it in one sentence. It may not crash, hang, run code,
+or take more than ``MEMORY`` beyond what the process had.
 """
 
 from __future__ import annotations
@@ -201,13 +201,32 @@ def hostile_values(rng: np.random.Generator) -> Any:
     ]
     strings = {"dtype": "<U99999999", "shape": [3], "data": ["a", "b", "c"]}
     objects: list[Any] = [["array", strings], ["array", {"dtype": "<f8", "shape": [2**40], "data": []}], ["array", {}]]
-    objects += [["builtins:eval", {"*": ["1"]}], ["eval", {}], ["exp", {"*": [1]}], ["dict", {"*": [[[], 1]]}], [], "exp"]
-    objects += [["size", {"*": [[2**62]]}], ["device", {"*": ["cuda:99"]}], ["random state", {}], ["bytes", {"hex": "€"}]]
+    objects += [
+        ["builtins:eval", {"*": ["1"]}],
+        ["eval", {}],
+        ["exp", {"*": [1]}],
+        ["dict", {"*": [[[], 1]]}],
+        [],
+        "exp",
+    ]
+    objects += [
+        ["size", {"*": [[2**62]]}],
+        ["device", {"*": ["cuda:99"]}],
+        ["random state", {}],
+        ["bytes", {"hex": "€"}],
+    ]
     objects += [["tuple", {"*": [2**60]}], ["tuple", 3], ["orbitgp:Permutation", {"permutations": [[0]]}]]
     group = [[*range(1, 12), 0], [1, 0, *range(2, 12)]]
     objects += [["orbitgp:Permutation", {"permutations": group, "close": True}]]
     values += [{"$object": one} for one in objects]
-    values += [{"$tensor": ["nothing"]}, {"$tensor": []}, {"$tensor": 3}, {"build": None}, float("nan"), "rotation*" * 50]
+    values += [
+        {"$tensor": ["nothing"]},
+        {"$tensor": []},
+        {"$tensor": 3},
+        {"build": None},
+        float("nan"),
+        "rotation*" * 50,
+    ]
     return values[int(rng.integers(len(values)))]
 
 
@@ -250,8 +269,20 @@ def _lying_array(path: Path, rng: np.random.Generator) -> None:
 
 
 def _strange_table(rng: np.random.Generator) -> bytes:
-    tables = [b"", b"\n\n\n", b"a,a\n1,2\n", b"\xff\xfe\x00", b"a,b,target\n" + b"1," * 1000, b'a,b,target\n"1,2\n3,4,5\n']
-    tables += [b"a,b,target\n1e999,2,3\n", f"{EVIL},b,target\n1,2,3\n4,5,6\n".encode(), b"target\n1\n2\n", b"\x00" * 100]
+    tables = [
+        b"",
+        b"\n\n\n",
+        b"a,a\n1,2\n",
+        b"\xff\xfe\x00",
+        b"a,b,target\n" + b"1," * 1000,
+        b'a,b,target\n"1,2\n3,4,5\n',
+    ]
+    tables += [
+        b"a,b,target\n1e999,2,3\n",
+        f"{EVIL},b,target\n1,2,3\n4,5,6\n".encode(),
+        b"target\n1\n2\n",
+        b"\x00" * 100,
+    ]
     tables += [b"a,b,target\n1,2,=cmd|' /C calc'!A0\n3,4,5\n", b"a" * 10**6, b"a,b,target\n0x10,1_0,2\n1,2,3\n", b","]
     return tables[int(rng.integers(len(tables)))]
 

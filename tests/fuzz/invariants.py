@@ -1,12 +1,12 @@
 """What must hold of every problem, whatever its data: the list of what does not.
 
-Every problem: predictions and evidence are finite, probabilities sum to one, standard deviations are not negative, predictions
-at the data stay within ten ranges of the targets, a row alone is predicted as among others, a saved model loads equal, and the
-evidence lies below the exact log marginal likelihood where brute force can compute that (and equals it after exact inference).
-One more, drawn from the seed: rows permuted, classes renamed, or targets scaled. The evidence at the same parameters must be
-the same up to rounding. So must another fit be where it can: a climb that a limit on its steps stops half-way ends where
-rounding has led it, so both fits must have converged. Sparse fits take the same steps, unless Adam divides by a gradient that
-is zero but for rounding, or a network sees the labels.
+Every problem: predictions and evidence are finite, probabilities sum to one, standard deviations are not negative,
+predictions at the data stay within ten ranges of the targets, a row alone is predicted as among others, a saved model
+loads equal, and the evidence lies below the exact log marginal likelihood where brute force can compute that (and
+equals it after exact inference). One more, drawn from the seed: rows permuted, classes renamed, or targets scaled. The
+evidence at the same parameters must be the same up to rounding. So must another fit be where it can: a climb that a
+limit on its steps stops half-way ends where rounding has led it, so both fits must have converged. Sparse fits take the
+same steps, unless Adam divides by a gradient that is zero but for rounding, or a network sees the labels.
 """
 
 from __future__ import annotations
@@ -63,7 +63,8 @@ def refusal(seed: int) -> str | None:
 
 
 def is_sentence(text: str) -> bool:
-    """One line that ends as a sentence does. It may name several problems of a file: each of them is as short as one."""
+    """One line that ends as a sentence does. It may name several problems of a file: each of them is as short as
+    one."""
     longest = max(map(len, re.split(r"; \(\d+\) ", text)))
     return "\n" not in text.strip() and text.rstrip().endswith((".", "?", "…")) and longest < LONGEST_SENTENCE
 
@@ -166,7 +167,9 @@ def brute_force(estimator: Any, X: np.ndarray, y: np.ndarray) -> float | None:
         # Pair by pair, GPyTorch computes distances from differences, which do not cancel.
         pairs = model.kernel(flat.repeat_interleave(len(flat), 0), flat.repeat(len(flat), 1), diag=True)
         k = pairs.reshape(len(x), size, len(x), size).mean((1, 3))
-        if isinstance(model, ExactGP):  # jitter, where it takes any, is a part of the model, and the history tells of it
+        if isinstance(
+            model, ExactGP
+        ):  # jitter, where it takes any, is a part of the model, and the history tells of it
             k = k + estimator.history_[-1]["jitter"] * torch.diag(k.diagonal())
         mean = model.prior_mean(points.flatten(2)[:, None])[:, 0].double()
         targets = _targets(estimator, y)
@@ -197,7 +200,9 @@ def _below_brute_force(problem: Problem, estimator: Any) -> list[str]:
     value, error = estimator.evidence_.value, estimator.evidence_.stderr
     # Single precision of the kernel, and jitter, both of which the noise divides.
     allowed = (
-        6 * error + (1e-3 if estimator.model_.dtype == torch.float64 else 0.1) * (1 + 1e-2 * abs(truth)) + 0.01 * len(problem.X)
+        6 * error
+        + (1e-3 if estimator.model_.dtype == torch.float64 else 0.1) * (1 + 1e-2 * abs(truth))
+        + 0.01 * len(problem.X)
     )
     if value > truth + allowed:
         return [f"the evidence {value:.6g} lies above the exact {truth:.6g}"]
@@ -259,9 +264,15 @@ def _data(problem: Problem, estimator: Any) -> tuple[torch.Tensor, torch.Tensor]
 
 def _measured(problem: Problem, estimator: Any, model: Any, x: torch.Tensor, y: torch.Tensor) -> Evidence:
     """The evidence of a model for these data, with the same draws whatever the data."""
-    likelihood, options, samples = estimator.likelihood_, problem.arguments["training"], problem.arguments["num_samples"]
+    likelihood, options, samples = (
+        estimator.likelihood_,
+        problem.arguments["training"],
+        problem.arguments["num_samples"],
+    )
     if isinstance(model, ExactGP):
-        return Evidence(_conditioned(model, likelihood, x, y).log_evidence, 0.0, len(x), None, type(likelihood).__name__)
+        return Evidence(
+            _conditioned(model, likelihood, x, y).log_evidence, 0.0, len(x), None, type(likelihood).__name__
+        )
     size = getattr(estimator.orbit_, "size", None)
     samples = None if size is not None and samples >= size else samples
     generator = torch.Generator().manual_seed(problem.seed)
@@ -286,7 +297,9 @@ def _close(problem: Problem, estimator: Any, one: Evidence, other: Evidence, wha
     gap = abs(one.value - other.value)
     # Local parameters and the posterior take turns until one gains less than a thousandth of a nat.
     turns = 1e-3 if likelihood.num_locals else 0.0
-    allowed = 6 * np.hypot(one.stderr, other.stderr) + 1e-6 * (1 + abs(one.value)) + _rounding(problem, estimator) + turns
+    allowed = (
+        6 * np.hypot(one.stderr, other.stderr) + 1e-6 * (1 + abs(one.value)) + _rounding(problem, estimator) + turns
+    )
     return [f"the evidence changes by {gap:.3g} {what}"] if not gap <= allowed else []
 
 
@@ -299,7 +312,8 @@ def _rounding(problem: Problem, estimator: Any) -> float:
         # Each entry is multiplied by the precision of its datum.
         local = torch.ones(len(y), likelihood.num_locals, dtype=torch.float64) if likelihood.num_locals else None
         return 4 * entry * float(likelihood.quadratic(y, local).lam.sum())
-    # The slope of the evidence by K is (alpha alpha^T - C^-1) / 2. Entries are rounded in K, and again by the factorisation.
+    # The slope of the evidence by K is (alpha alpha^T - C^-1) / 2. Entries are rounded in K, and again by the
+    # factorisation.
     entry += torch.finfo(torch.float64).eps * len(x) * prior_variance(estimator.kernel_, x)
     solution, eye = _conditioned(model, likelihood, x, y), torch.eye(len(x), dtype=torch.float64)
     inverses = solution.system.solve(eye[:, None].repeat(1, solution.system.noise.shape[1], 1)).unbind(1)
@@ -308,7 +322,8 @@ def _rounding(problem: Problem, estimator: Any) -> float:
 
 
 def _magnified(model: Any, x: torch.Tensor) -> float:
-    """How many times its rounding a kernel is off: inputs are rounded in units of their size, and count in lengthscales.
+    """How many times its rounding a kernel is off: inputs are rounded in units of their size, and count in
+    lengthscales.
 
     Squared distances from products are off by the rounding of squares, up to where they are taken from differences.
     """
@@ -328,7 +343,8 @@ def _targets_scaled(problem: Problem, estimator: Any) -> list[str]:
 def _like(problem: Problem, one: Any, other: Any, what: str, shift: float) -> list[str]:
     """Both fits have the same evidence and predictions, up to what rounding does to a few steps of an optimiser.
 
-    Starts are judged by some of the rows, and climbs end when an iteration gains little: with them, ends differ by as much.
+    Starts are judged by some of the rows, and climbs end when an iteration gains little: with them, ends differ by as
+    much.
     """
     if one.converged_ != other.converged_:
         return []  # by a step more or less, at the limit

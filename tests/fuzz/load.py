@@ -42,7 +42,9 @@ def predict(rows: int) -> dict[str, float]:
     rng = np.random.default_rng(0)
     X = rng.normal(size=(60, 3))
     options = TrainingOptions(num_predict_samples=8)
-    model = InvariantGPRegressor(GaussianNoise(), num_inducing=20, num_samples=4, max_steps=3, training=options, random_state=0)
+    model = InvariantGPRegressor(
+        GaussianNoise(), num_inducing=20, num_samples=4, max_steps=3, training=options, random_state=0
+    )
     model.fit(X, X[:, 0])
     new = rng.normal(size=(rows, 3))
     model.predict(new[: rows // 4], return_std=True)
@@ -55,7 +57,8 @@ def predict(rows: int) -> dict[str, float]:
 
 
 def steps(count: int) -> dict[str, float]:
-    """So many tiny steps: megabytes gained over the last nine tenths of them, and whether resuming half way ends the same."""
+    """So many tiny steps: megabytes gained over the last nine tenths of them, and whether resuming half way ends the
+    same."""
     whole = _trainer(count)
     middle: Any = None
     start, early = time.perf_counter(), 0.0
@@ -91,14 +94,29 @@ def _trainer(count: int) -> Trainer:
 
 def runs(count: int) -> dict[str, float]:
     """So many ``orbitgp learn`` at the same time in one folder: each has a run folder of its own, and all succeed."""
-    words = ["learn", "data.npz", "-o", "flip", "--no-baseline", "-m", "4", "--num-samples", "4", "--max-steps", "6", "--quiet"]
+    words = [
+        "learn",
+        "data.npz",
+        "-o",
+        "flip",
+        "--no-baseline",
+        "-m",
+        "4",
+        "--num-samples",
+        "4",
+        "--max-steps",
+        "6",
+        "--quiet",
+    ]
     environment = {**os.environ, "OMP_NUM_THREADS": "1"}
     with tempfile.TemporaryDirectory() as folder:
         rng = np.random.default_rng(0)
         np.savez(Path(folder) / "data.npz", x=rng.random((16, 4, 4)), y=np.arange(16) % 2)
         start = time.perf_counter()
         processes = [
-            subprocess.Popen([sys.executable, "-m", "orbitgp", *words], cwd=folder, env=environment, stdout=subprocess.DEVNULL)
+            subprocess.Popen(
+                [sys.executable, "-m", "orbitgp", *words], cwd=folder, env=environment, stdout=subprocess.DEVNULL
+            )
             for _ in range(count)
         ]
         codes = [process.wait() for process in processes]
@@ -114,7 +132,11 @@ def main() -> None:
     parser.add_argument("--runs", type=int, default=8)
     given = parser.parse_args()
     torch.set_num_threads(1)
-    jobs = {"predict": lambda: predict(given.rows), "steps": lambda: steps(given.steps), "runs": lambda: runs(given.runs)}
+    jobs = {
+        "predict": lambda: predict(given.rows),
+        "steps": lambda: steps(given.steps),
+        "runs": lambda: runs(given.runs),
+    }
     print({name: round(value, 1) for name, value in jobs[given.what]().items()})
 
 

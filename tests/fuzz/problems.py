@@ -1,7 +1,8 @@
 """Random small problems, each made from one seed: data, estimator and settings.
 
-Anything that a user may bring is among them: few rows, duplicates, constant columns, tiny and huge scales, offsets, images of
-one pixel, every likelihood, most orbits, both kinds of inference. Nothing here needs more than numpy and the library itself.
+Anything that a user may bring is among them: few rows, duplicates, constant columns, tiny and huge scales, offsets,
+images of one pixel, every likelihood, most orbits, both kinds of inference. Nothing here needs more than numpy and the
+library itself.
 """
 
 from __future__ import annotations
@@ -33,7 +34,8 @@ IMAGE_ORBITS = (
 )
 CLASS_LIKELIHOODS = ("auto", "dirichlet", "gaussian")
 VALUE_LIKELIHOODS = ("auto", "gaussian", "student-t")
-# Steps of some problems of few rows, in which most climbs converge; the others stop after less than ten, wherever they are.
+# Steps of some problems of few rows, in which most climbs converge; the others stop after less than ten, wherever they
+# are.
 PATIENT, FEW = {"exact": 60, "sparse": 20}, 25
 
 
@@ -56,7 +58,9 @@ class Problem:
 
     def __str__(self) -> str:
         told = {name: value for name, value in self.arguments.items() if name != "random_state" and value is not None}
-        told = {name: type(value).__name__ if name in ("kernel", "feature_map") else value for name, value in told.items()}
+        told = {
+            name: type(value).__name__ if name in ("kernel", "feature_map") else value for name, value in told.items()
+        }
         kind = "classes" if self.classifies else "values"
         return f"seed {self.seed}: {self.X.shape} {self.X.dtype} {kind} {self.orbit} {' '.join(self.words)} {told}"
 

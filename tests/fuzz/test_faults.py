@@ -52,7 +52,10 @@ def test_a_model_that_is_missing_is_noticed(tmp_path: Path) -> None:
 
 def test_an_interrupt_before_a_command_begins(capsys: pytest.CaptureFixture[str]) -> None:
     """Loading the command line takes a second, in which there was a traceback."""
-    with patch("orbitgp.cli.processes.silence_others", side_effect=KeyboardInterrupt), pytest.raises(SystemExit) as stop:
+    with (
+        patch("orbitgp.cli.processes.silence_others", side_effect=KeyboardInterrupt),
+        pytest.raises(SystemExit) as stop,
+    ):
         main()
     assert stop.value.code == 130
     assert capsys.readouterr().err == "stopped.\n"

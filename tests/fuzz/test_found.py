@@ -27,7 +27,8 @@ def within_ten_ranges(model: Any, X: np.ndarray, y: np.ndarray) -> bool:
 
 
 def test_duplicates_do_not_stop_the_choice_of_the_concentration() -> None:
-    """A raw Cholesky error, where all rows are nearly equal: their distances were rounding, and the kernel indefinite."""
+    """A raw Cholesky error, where all rows are nearly equal: their distances were rounding, and the kernel
+    indefinite."""
     rng = np.random.default_rng(0)
     X = rng.normal(size=(1, 2)) * (1 + 1e-9 * rng.normal(size=(30, 2)))
     model = InvariantGPClassifier(likelihood="dirichlet", **SMALL).fit(X, np.arange(30) % 3)
@@ -35,7 +36,8 @@ def test_duplicates_do_not_stop_the_choice_of_the_concentration() -> None:
 
 
 def test_inducing_points_that_a_swap_makes_equal() -> None:
-    """A Cholesky error: swapped points are the same point, many lengthscales from the others, and rounding tells them apart."""
+    """A Cholesky error: swapped points are the same point, many lengthscales from the others, and rounding tells them
+    apart."""
     a, b = np.random.default_rng(1).normal(size=2)
     X, y = 1e7 * np.array([[a, b], [b, a]] * 4), np.arange(8.0)
     options = TrainingOptions(inducing_samples=2, learning_rate=0.03)
@@ -47,7 +49,8 @@ def test_inducing_points_that_a_swap_makes_equal() -> None:
 @pytest.mark.filterwarnings("ignore:the border of these images")
 @pytest.mark.parametrize("training", [None, TrainingOptions(learning_rate=0.03)], ids=["climb", "steps"])
 def test_jitter_need_not_be_raised_by_hand(training: TrainingOptions | None) -> None:
-    """ "raise jitter" on a legitimate problem: Student-t, brightness, gradients, more points than images, and little light."""
+    """ "raise jitter" on a legitimate problem: Student-t, brightness, gradients, more points than images, and little
+    light."""
     images = 1e-6 * np.repeat(np.random.default_rng(0).random((3, 5, 5)), 2, axis=0)
     given: dict[str, Any] = {**SMALL, "max_steps": 8, "training": training}
     model = InvariantGPRegressor(
@@ -67,7 +70,9 @@ def test_a_linear_mean_has_the_units_of_what_it_sees(num_inducing: int, inducing
     y = np.sin(X[:, 1])
     options = TrainingOptions(inducing_samples=inducing_samples, num_predict_samples=2)
     for scale in (1.0, 1e-6):
-        noise = InvariantGPRegressor(GaussianNoise(), mean="linear", num_inducing=num_inducing, training=options, **SMALL)
+        noise = InvariantGPRegressor(
+            GaussianNoise(), mean="linear", num_inducing=num_inducing, training=options, **SMALL
+        )
         assert within_ten_ranges(noise.fit(scale * X, y), scale * X, y)
 
 
@@ -146,7 +151,8 @@ def test_the_evidence_of_constant_targets_has_a_top(likelihood: str) -> None:
 @pytest.mark.parametrize("kernel", [None, RQKernel(), MaternKernel(nu=0.5), RBFKernel(ard_num_dims=3)])
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
 def test_rows_alone_and_together_many_lengthscales_from_zero(kernel: Kernel | None, dtype: str) -> None:
-    """Variances of 1e88, and of nan: whether products cancel was asked of the other points, and not of the rows themselves."""
+    """Variances of 1e88, and of nan: whether products cancel was asked of the other points, and not of the rows
+    themselves."""
     rng = np.random.default_rng(0)
     X = 1e4 * rng.normal(size=3) + rng.normal(size=(12, 3))
     given: dict[str, Any] = {**SMALL, "inference": "exact", "training": TrainingOptions(dtype=dtype)}
@@ -159,7 +165,8 @@ def test_rows_alone_and_together_many_lengthscales_from_zero(kernel: Kernel | No
 
 @pytest.mark.parametrize("scale", [1e3, 1e7])
 def test_a_kernel_of_gpytorch_sees_small_distances_of_large_inputs(scale: float) -> None:
-    """It takes distances from products. The kernel of a row with itself, and with its copy, was off by as much as it is."""
+    """It takes distances from products. The kernel of a row with itself, and with its copy, was off by as much as it
+    is."""
     x = scale * torch.randn(9, 4, dtype=torch.float64, generator=torch.Generator().manual_seed(0))
     near = x + 0.1
     expected = RQKernel().double()(x, near, diag=True)  # from differences
@@ -178,7 +185,8 @@ def test_the_names_of_classes_do_not_choose_the_concentration() -> None:
 
 
 def test_noise_below_the_rounding_of_single_precision() -> None:
-    """The exact evidence was off by 16 nats: a kernel of single precision is off by as much as the noise of equal rows."""
+    """The exact evidence was off by 16 nats: a kernel of single precision is off by as much as the noise of equal
+    rows."""
     rng = np.random.default_rng(0)
     X = rng.normal(size=(4, 3))[np.arange(16) % 4]
     y = np.sin(X[:, 0])
@@ -200,7 +208,8 @@ def test_a_lengthscale_is_not_the_rounding_of_features() -> None:
 
 
 def test_a_kink_has_no_slope_where_rows_are_equal() -> None:
-    """The slope by the lengthscale of Matérn-1/2 was 96 or 0, by the order of the rows: it divided by a rounded distance."""
+    """The slope by the lengthscale of Matérn-1/2 was 96 or 0, by the order of the rows: it divided by a rounded
+    distance."""
     x = 400 + torch.randn(3, 9, generator=torch.Generator().manual_seed(0))[torch.arange(12) % 3]
     weights = torch.randn(12, 12, generator=torch.Generator().manual_seed(1), dtype=torch.float64)
     slopes = []
@@ -231,7 +240,8 @@ def test_a_kink_sees_that_rows_are_equal(dtype: torch.dtype) -> None:
 
 
 def test_swaps_that_lie_ninety_lengthscales_from_their_centre() -> None:
-    """0.003 nats by the order of the rows (seed 6826): K was off by 1e-12 of its variance, and the noise was 1e-9 of it."""
+    """0.003 nats by the order of the rows (seed 6826): K was off by 1e-12 of its variance, and the noise was 1e-9 of
+    it."""
     rng = np.random.default_rng(0)
     x = np.stack([np.full(22, -4e5), -6e4 + 300 * rng.normal(size=22)], 1) / 2500
     both = torch.from_numpy(np.stack([x, x[:, ::-1]], 1))
@@ -245,7 +255,8 @@ def test_swaps_that_lie_ninety_lengthscales_from_their_centre() -> None:
 
 
 def test_rounding_of_single_precision_beside_an_outlier() -> None:
-    """0.007 nats by the order of the rows (seed 2540): the check took the precision of the data for that of the outlier."""
+    """0.007 nats by the order of the rows (seed 2540): the check took the precision of the data for that of the
+    outlier."""
     problem = random_problem(2540)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")

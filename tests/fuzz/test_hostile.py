@@ -19,7 +19,10 @@ from tests.fuzz.faults import run, workplace
 from tests.fuzz.hostile import READERS, bad_file, case, judged, nested, originals
 
 pytest.importorskip("typer")
-SEEDS = [*range(0, 100 * len(READERS), 25), *range(100 * len(READERS), 100 * len(READERS) + 240)]  # every 25th cut, and others
+SEEDS = [
+    *range(0, 100 * len(READERS), 25),
+    *range(100 * len(READERS), 100 * len(READERS) + 240),
+]  # every 25th cut, and others
 
 
 @pytest.mark.parametrize("part", range(4))
@@ -87,7 +90,11 @@ def test_a_checkpoint_of_another_form(steps: dict[Any, Any] | str | None, tmp_pa
 @pytest.mark.slow
 def test_a_zip_bomb_is_not_unpacked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path = tmp_path / "bomb.npz"
-    header = b"\x93NUMPY\x01\x00v\x00" + b"{'descr': '|u1', 'fortran_order': False, 'shape': (100000000,), }".ljust(117) + b"\n"
+    header = (
+        b"\x93NUMPY\x01\x00v\x00"
+        + b"{'descr': '|u1', 'fortran_order': False, 'shape': (100000000,), }".ljust(117)
+        + b"\n"
+    )
     with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as packed:
         packed.writestr("x.npy", header + bytes(10**8))
         packed.writestr("y.npy", header + bytes(10**8))

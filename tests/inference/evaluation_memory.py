@@ -1,4 +1,5 @@
-"""Megabytes that an evaluation of the evidence takes, and the estimate. To be measured in a process that does nothing else."""
+"""Megabytes that an evaluation of the evidence takes, and the estimate. To be measured in a process that does nothing
+else."""
 
 from __future__ import annotations
 
@@ -34,7 +35,9 @@ def model(rows: int, side: int, orbit: str) -> ExactGP:
 def measure(rows: int, side: int, orbit: str, result: Path) -> None:
     """Write both numbers to a file."""
     torch.set_num_threads(1)
-    ctypes.CDLL(None).mallopt(-3, 2**20)  # M_MMAP_THRESHOLD: large blocks go back at once, and no gaps between them count
+    ctypes.CDLL(None).mallopt(
+        -3, 2**20
+    )  # M_MMAP_THRESHOLD: large blocks go back at once, and no gaps between them count
     likelihood = Gaussian(1, 0.1)
     y = torch.randn(max(rows, 5), 1, dtype=torch.float64)
     model(5, 8, orbit).evidence_with_gradient(likelihood, y[:5])  # libraries have their own memory

@@ -1,4 +1,5 @@
-"""The collapsed bound, against the bound at its best q(u), the exact evidence, a dense oracle and finite differences."""
+"""The collapsed bound, against the bound at its best q(u), the exact evidence, a dense oracle and finite
+differences."""
 
 from __future__ import annotations
 
@@ -127,7 +128,9 @@ def test_more_averages_than_data_are_tighter_where_they_are_not_f(orbit: Orbit) 
     exact = ExactGP(kernel(), orbit, x, num_samples=draws).condition(likelihood, y).log_evidence
 
     def bound(size: int) -> float:
-        points = initial_inducing(x, orbit, kernel(), size, generator=torch.Generator().manual_seed(0), inducing_samples=2)
+        points = initial_inducing(
+            x, orbit, kernel(), size, generator=torch.Generator().manual_seed(0), inducing_samples=2
+        )
         return (
             CollapsedGP(InvariantGP(kernel(), orbit, points, inducing_samples=2), x, draws)
             .condition(likelihood, y)
@@ -150,7 +153,9 @@ def values(collapsed: CollapsedGP, likelihood: Likelihood) -> list[torch.nn.Para
 @pytest.mark.parametrize(("base", "chunk"), [(MaternKernel, 2**24), (RBFKernel, 3 * DRAWS * POINTS * 2)])
 @pytest.mark.parametrize("name", LIKELIHOODS)
 @pytest.mark.usefixtures("fully_settled")
-def test_its_gradient_is_that_of_finite_differences(name: str, base: type, chunk: int, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_its_gradient_is_that_of_finite_differences(
+    name: str, base: type, chunk: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """With all data at once, and a few at a time."""
     monkeypatch.setattr(sparse_model, "chunk_elements", lambda device: chunk)
     likelihood = LIKELIHOODS[name]()
@@ -180,7 +185,9 @@ def test_single_precision_is_no_noise() -> None:
     model = InvariantGP(kernel(), Identity(), x.float()[:POINTS], mean="zero")
     single = CollapsedGP(model, x.float())
     wide = CollapsedGP(InvariantGP(kernel(), Identity(), x.float()[:POINTS].double(), mean="zero"), x.float().double())
-    assert single.condition(likelihood, y).log_evidence == pytest.approx(wide.condition(likelihood, y).log_evidence, rel=1e-9)
+    assert single.condition(likelihood, y).log_evidence == pytest.approx(
+        wide.condition(likelihood, y).log_evidence, rel=1e-9
+    )
 
 
 def test_other_draws_leave_the_model_as_it_is() -> None:

@@ -58,7 +58,9 @@ class TestGaussian:
         together = solve(gram(x), zeros(y, 3), likelihood, y)
         observed = dense_posterior.Observations.of(likelihood.quadratic(y, None))
         assert together.bias is not None
-        laws = [MultivariateNormal(together.bias[k].expand(12), gram(x) + observed.noise[:, k].diag()) for k in range(3)]
+        laws = [
+            MultivariateNormal(together.bias[k].expand(12), gram(x) + observed.noise[:, k].diag()) for k in range(3)
+        ]
         each = [law.log_prob(observed.targets[:, k]) for k, law in enumerate(laws)]
         assert together.log_evidence == pytest.approx(float(observed.constant + sum(each)), abs=1e-5)
 

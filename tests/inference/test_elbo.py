@@ -1,4 +1,5 @@
-"""The bound against GPyTorch's, against the collapsed bound, against exact log marginal likelihoods, and its gradients."""
+"""The bound against GPyTorch's, against the collapsed bound, against exact log marginal likelihoods, and its
+gradients."""
 
 from __future__ import annotations
 
@@ -141,7 +142,9 @@ def problem(count: int = 12, outputs: int | None = 2, dim: int = 3) -> Any:
 
 @pytest.mark.parametrize("permutations", [[[0, 1, 2]], CYCLE, [[0, 1, 2], [1, 0, 2]]])
 @pytest.mark.parametrize("shared", [True, False])
-def test_with_the_best_q_it_is_the_collapsed_bound(permutations: list[list[int] | tuple[int, int, int]], shared: bool) -> None:
+def test_with_the_best_q_it_is_the_collapsed_bound(
+    permutations: list[list[int] | tuple[int, int, int]], shared: bool
+) -> None:
     """Titsias 2009: log N(y; 0, Q + noise I) - tr(K - Q) / (2 noise)."""
     x, y = problem()
     z = torch.randn(6, 3)
@@ -215,7 +218,9 @@ def test_minibatches_average_to_the_whole() -> None:
     model = randomise(InvariantGP(make_kernel(), Permutation(CYCLE), torch.randn(5, 3), 2))
     likelihood = Gaussian(2, noise=NOISE)
     whole = elbo(model, likelihood, model.orbit.sample(x, None), y, 12).item()
-    parts = [elbo(model, likelihood, model.orbit.sample(x[i], None), y[i], 12).item() for i in torch.arange(12).split(3)]
+    parts = [
+        elbo(model, likelihood, model.orbit.sample(x[i], None), y[i], 12).item() for i in torch.arange(12).split(3)
+    ]
     assert sum(parts) / 4 == pytest.approx(whole)
     assert max(parts) - min(parts) > 1.0
 
@@ -353,7 +358,9 @@ def test_below_the_expected_log_likelihood_for_any_local_parameter(likelihood: A
     classes = likelihood.num_classes
     x = torch.randn(6, 3)
     y = likelihood.encode(torch.randint(classes, (6,)))
-    model = randomise(InvariantGP(make_kernel(), Permutation(CYCLE), torch.randn(5, 3), likelihood.num_latents, "zero", False))
+    model = randomise(
+        InvariantGP(make_kernel(), Permutation(CYCLE), torch.randn(5, 3), likelihood.num_latents, "zero", False)
+    )
     samples = model.orbit.sample(x, None)
     with torch.no_grad():
         mean, variance = model.predict(x)

@@ -201,7 +201,9 @@ def test_a_broken_bound_is_found() -> None:
 
 @pytest.mark.parametrize("likelihood", [Gaussian(2, 0.05), GaussianIndicators(3, 0.1), Dirichlet(3, 1e-3)])
 @pytest.mark.parametrize(("orbit", "num_samples"), [(Permutation(CYCLE), None), (GaussianNoise(0.4), 5)])
-def test_with_values_of_f_at_the_data_nothing_is_lost(likelihood: Likelihood, orbit: Orbit, num_samples: int | None) -> None:
+def test_with_values_of_f_at_the_data_nothing_is_lost(
+    likelihood: Likelihood, orbit: Orbit, num_samples: int | None
+) -> None:
     """u = f(X) on the draws of the data."""
     x, kernel, orbit = torch.randn(12, 3), ScaleKernel(RBFKernel()).double(), orbit.double()
     y = torch.randn(12, 2) if isinstance(likelihood, Gaussian) else likelihood.encode(torch.randint(3, (12,)))
@@ -229,7 +231,9 @@ class TestSlack:
             problem = random_problem(seed)
             (k, q), lam = dense(problem), problem.likelihood.quadratic(problem.y, None).lam.detach()
             expected = 0.5 * float((lam * (k - q).diagonal()[:, None]).sum())
-            assert elbo_of_all(problem.model, problem.likelihood, batches(problem)).slack == pytest.approx(expected, abs=1e-6)
+            assert elbo_of_all(problem.model, problem.likelihood, batches(problem)).slack == pytest.approx(
+                expected, abs=1e-6
+            )
 
     def test_it_covers_the_determinant_and_the_trace(self) -> None:
         """evidence - collapsed = slack - 1/2 log|I + X| + 1/2 h.(P^-1 - B^-1) h."""
@@ -257,7 +261,9 @@ class TestSlack:
         expected = 0.5 / 0.5 * float((rbf(x, x, 2).diagonal() - q).sum())
         many, targets = x.repeat(20, 1), y.repeat(20, 1)
         draws = [model.orbit.sample(many, 8, 4, "iid") for _ in range(30)]
-        values = torch.tensor([elbo_of_all(model, likelihood, [(samples, targets, None)]).slack / 20 for samples in draws])
+        values = torch.tensor(
+            [elbo_of_all(model, likelihood, [(samples, targets, None)]).slack / 20 for samples in draws]
+        )
         assert abs(values.mean().item() - expected) < 4 * values.std().item() / math.sqrt(len(values))
 
     def test_a_likelihood_with_local_parameters(self) -> None:

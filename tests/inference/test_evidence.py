@@ -1,4 +1,5 @@
-"""The evidence: its standard error is honest, enumerated orbits have none, and what was fitted is scored on fresh draws."""
+"""The evidence: its standard error is honest, enumerated orbits have none, and what was fitted is scored on fresh
+draws."""
 
 from __future__ import annotations
 
@@ -53,7 +54,8 @@ def test_enumerated_orbits_have_the_bound_and_no_error() -> None:
 
 
 def test_some_rows_stand_for_all_and_their_choice_is_the_error() -> None:
-    """Without an orbit nothing else is drawn. Means of n of N terms vary by (1 - n/N) / n of the variance of the terms."""
+    """Without an orbit nothing else is drawn. Means of n of N terms vary by (1 - n/N) / n of the variance of the
+    terms."""
     model, likelihood = make_model(Identity(), 2), Gaussian(1, noise=0.3)
     x, y = torch.randn(12, 2), torch.randn(12, 1)
     rows = zip(x.split(1), y.split(1), strict=True)
@@ -80,7 +82,8 @@ def test_all_digits_of_a_large_value_are_kept() -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize(("orbit", "samples", "draws"), [("noise", 8, "qmc"), ("subset", 2, "iid")])
 def test_the_standard_error_is_honest(orbit: str, samples: int, draws: str) -> None:
-    """Over many measurements, (value - truth) / stderr has the scale of a t distribution with passes - 1 degrees of freedom."""
+    """Over many measurements, (value - truth) / stderr has the scale of a t distribution with passes - 1 degrees of
+    freedom."""
     some = GaussianNoise(0.5) if orbit == "noise" else Permutation([*CYCLE, [0, 2, 1], [1, 0, 2], [2, 1, 0]])
     model = make_model(some, 3)
     x, y = torch.randn(4, 3), torch.randn(4, 1)
@@ -111,7 +114,9 @@ def test_more_passes_and_more_samples_mean_less_error() -> None:
     x, y = torch.randn(10, 2), torch.randn(10, 1)
 
     def error(samples: int, passes: int) -> float:
-        return measure_evidence(model, Gaussian(1), x, y, samples, sampler="iid", passes=passes, generator=generator()).stderr
+        return measure_evidence(
+            model, Gaussian(1), x, y, samples, sampler="iid", passes=passes, generator=generator()
+        ).stderr
 
     assert error(4, 64) < 0.7 * error(4, 16)
     assert error(32, 16) < 0.7 * error(4, 16)
@@ -120,7 +125,9 @@ def test_more_passes_and_more_samples_mean_less_error() -> None:
 def test_the_generator_decides_and_passes_differ() -> None:
     model = make_model(GaussianNoise(0.5), 2)
     x, y = torch.randn(6, 2), torch.randn(6, 1)
-    first, again, other = (measure_evidence(model, Gaussian(1), x, y, 8, passes=8, generator=generator(s)) for s in (0, 0, 1))
+    first, again, other = (
+        measure_evidence(model, Gaussian(1), x, y, 8, passes=8, generator=generator(s)) for s in (0, 0, 1)
+    )
     assert first == again
     assert first.value != other.value
     assert first.stderr > 0
@@ -197,7 +204,10 @@ def test_an_evidence_prints_well() -> None:
     assert str(narrow) == f"between -1,235 ± 0.4 and -1,232 ± 0.4 nats ({of})"
     assert str(noisy) == f"between -1,235 ± 12 and -1,200 ± 12 nats ({of})"
     for error, said in ((0.09, ""), (0.15, " ± 0.15")):
-        assert str(replace(narrow, upper=-1234.5, stderr=error)) == f"between -1,234.6{said} and -1,234.5{said} nats ({of})"
+        assert (
+            str(replace(narrow, upper=-1234.5, stderr=error))
+            == f"between -1,234.6{said} and -1,234.5{said} nats ({of})"
+        )
     assert str(replace(bound, exact=True)) == f"-1,234.6 ± 0.4 nats (exact, {of})"
     exact = Evidence(1171.42, 0.0, 200, None, "Gaussian", exact=True)
     assert str(replace(exact, stderr=3.5e-5)) == str(exact)

@@ -128,7 +128,8 @@ def test_evidence_is_that_of_the_gaussian_observations(name: str) -> None:
 @pytest.mark.parametrize("name", [name for name, likelihood in LIKELIHOODS.items() if likelihood.num_locals])
 @pytest.mark.usefixtures("fully_settled")
 def test_extrapolated_turns_end_where_plain_turns_do(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Plain turns of local parameters and posterior raise the bound each time; extrapolated ones end there in fewer turns."""
+    """Plain turns of local parameters and posterior raise the bound each time; extrapolated ones end there in fewer
+    turns."""
     model, likelihood, y = problem(name)
     model.kernel.outputscale = 100.0  # large values of f take many turns
     turns, solve = [], dense_posterior.posterior
@@ -219,7 +220,9 @@ def test_gradient_of_a_weighted_sum(elements: int, monkeypatch: pytest.MonkeyPat
 
 
 @pytest.mark.parametrize("name", ORBITS)
-def test_blocks_that_are_kept_give_the_same_gradient_as_those_made_again(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_blocks_that_are_kept_give_the_same_gradient_as_those_made_again(
+    name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     x = torch.rand(9, 6, 6, dtype=torch.float64)
     model = ExactGP(kernel(), ORBITS[name]().double(), x, num_samples=None if name in ("none", "flip") else 3)
     likelihood, y, found = Gaussian(1, 0.1), torch.randn(9, 1, dtype=torch.float64), []
@@ -370,5 +373,7 @@ def test_what_is_kept_for_a_gradient_is_counted(rows: int, samples: int, dim: in
     kept: dict[int, Tensor] = {}
     with torch.autograd.graph.saved_tensors_hooks(lambda one: kept.setdefault(one.data_ptr(), one), lambda one: one):
         gram(of, seen)
-    share = orbit_gram.kept_elements(rows, samples, dim, samples**2, seen.device) / sum(one.numel() for one in kept.values())
+    share = orbit_gram.kept_elements(rows, samples, dim, samples**2, seen.device) / sum(
+        one.numel() for one in kept.values()
+    )
     assert 0.35 < share < 1.1

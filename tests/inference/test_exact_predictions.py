@@ -82,7 +82,8 @@ def test_no_factor_is_made_where_no_variance_is_needed() -> None:
 
 
 def test_tiles_make_the_same_covariances(monkeypatch: pytest.MonkeyPatch, of_classes: Any) -> None:
-    """Against the double mean of GPyTorch's kernel, with tiles of a few rows and columns that do not divide the data."""
+    """Against the double mean of GPyTorch's kernel, with tiles of a few rows and columns that do not divide the
+    data."""
     monkeypatch.setitem(orbit_gram._LEAST_BLOCK, False, 9 * 49)
     new = torch.randn(23, 3, dtype=torch.float64)
     kernel = InvariantKernel(of_classes.kernel, Permutation([(0, 1, 2), (1, 2, 0), (2, 0, 1)]))

@@ -33,7 +33,9 @@ def solved(covariance: np.ndarray, y: np.ndarray, by_bound: bool = False, mean: 
     return solve(torch.as_tensor(covariance), means, LIKELIHOOD, targets, learns_mean=mean is None, by_bound=by_bound)
 
 
-def importance_sampling(covariance: np.ndarray, y: np.ndarray, mean: float, sites: Tensor, draws: int = 100_000) -> float:
+def importance_sampling(
+    covariance: np.ndarray, y: np.ndarray, mean: float, sites: Tensor, draws: int = 100_000
+) -> float:
     """The log evidence, by weighted draws of a law with heavier tails than the posterior at these sites.
 
     Sites that are wrong would make the weights unequal, not the result wrong.
@@ -89,7 +91,8 @@ def waves(seed: int, rows: int) -> tuple[np.ndarray, np.ndarray]:
 @pytest.mark.slow
 @pytest.mark.parametrize("seed", [0, 1, 2])
 def test_the_evidence_leans_to_no_orbit(seed: int) -> None:
-    """Against importance sampling at the learned parameters. The bound leans to the swap, which is less certain of its f."""
+    """Against importance sampling at the learned parameters. The bound leans to the swap, which is less certain of its
+    f."""
     x, y = waves(seed, 60)
     errors, slacks = [], []
     for swap in (False, True):

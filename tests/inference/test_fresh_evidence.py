@@ -44,7 +44,9 @@ class TestAgainstBruteForce:
     """A mean over pairs of draws from different sets, one pair after the other."""
 
     def covariance(self, model: ExactGP, draws: int, sets: tuple[int, ...]) -> np.ndarray:
-        seen = [model.restricted(model.x, draws, seed=model.seed + one).samples(model.x).detach().numpy() for one in sets]
+        seen = [
+            model.restricted(model.x, draws, seed=model.seed + one).samples(model.x).detach().numpy() for one in sets
+        ]
         pairs = [(a[:, i], b[:, j]) for a, b in combinations(seen, 2) for i in range(draws) for j in range(draws)]
         assert not any(np.isclose(a, b).any() for a, b in pairs)
         found = np.mean([matern(a, b, model.kernel) for a, b in pairs], axis=0)
@@ -122,7 +124,9 @@ class TestAgainstTheInfiniteOrbit:
         """The log evidence, with a mean at its best for each latent function."""
         inverse = np.linalg.inv(covariance)
         means = inverse.sum(0) @ y / inverse.sum()
-        return sum(multivariate_normal(np.full(len(y), m), covariance).logpdf(t) for m, t in zip(means, y.T, strict=True))
+        return sum(
+            multivariate_normal(np.full(len(y), m), covariance).logpdf(t) for m, t in zip(means, y.T, strict=True)
+        )
 
     def test_parameters_that_feed_on_shared_draws_are_found_out(self) -> None:
         infinite, shared, fresh = self.evidences(0.437, 2.179, 0.623, 1.01e-6)
@@ -130,7 +134,8 @@ class TestAgainstTheInfiniteOrbit:
         assert fresh < infinite
 
     def test_two_errors_hold_it_in_nineteen_of_twenty(self) -> None:
-        """100 intervals from as many times five sets. Three sets and the largest difference between pairs held 80 of 100."""
+        """100 intervals from as many times five sets. Three sets and the largest difference between pairs held 80 of
+        100."""
         x, y = table()
         kernel, likelihood, scale = ScaleKernel(RBFKernel()).double(), Gaussian(1, 0.05), 0.4
         kernel.base_kernel.lengthscale, kernel.outputscale = 1.0, 1.0

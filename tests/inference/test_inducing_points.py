@@ -152,7 +152,8 @@ def test_greedy_points_are_the_pivots(name: str) -> None:
 
 
 def test_greedy_averages_are_the_pivots_of_f() -> None:
-    """Where inducing variables average over the orbit, points are data, and the variance left is that of f, not of g."""
+    """Where inducing variables average over the orbit, points are data, and the variance left is that of f, not of
+    g."""
     kernel, orbit, x = RBFKernel().double(), Permutation(CYCLE), torch.randn(24, 3)
     z = initial_inducing(x, orbit, kernel, 6, None, generator(3), inducing_samples=3)
     candidates = x[torch.randperm(24, generator=generator(3))]  # every datum once
@@ -198,9 +199,13 @@ def test_a_kernel_is_left_as_it_was() -> None:
         (GaussianNoise(0.5), 9, 2, "random"),
     ],
 )
-def test_by_default_a_quarter_of_variables_like_f_are_greedy(orbit: Orbit, size: int, averaged: int, method: str) -> None:
+def test_by_default_a_quarter_of_variables_like_f_are_greedy(
+    orbit: Orbit, size: int, averaged: int, method: str
+) -> None:
     x = torch.randn(40, 2, generator=generator())
-    default, given = (initial_inducing(x, orbit, RBFKernel(), size, how, generator(1), averaged) for how in (None, method))
+    default, given = (
+        initial_inducing(x, orbit, RBFKernel(), size, how, generator(1), averaged) for how in (None, method)
+    )
     assert torch.equal(default, given)
 
 

@@ -94,7 +94,9 @@ def test_covariances_are_means_over_the_set() -> None:
     samples = model.orbit.sample(torch.rand(2, 5, 5), 4, 2)
     kuu = torch.stack([torch.stack([rbf(a, b).mean() for b in sets]) for a in sets])
     torch.testing.assert_close(model.factor() @ model.factor().mT, kuu + 1e-10 * torch.eye(3))
-    kfu = torch.stack([torch.stack([rbf(block, b).mean(0).mean() for b in sets]) for block in samples.points[:, 0].flatten(2)])
+    kfu = torch.stack(
+        [torch.stack([rbf(block, b).mean(0).mean() for b in sets]) for block in samples.points[:, 0].flatten(2)]
+    )
     torch.testing.assert_close(model.kernel_means(samples)[0][:, 0], kfu)
 
 

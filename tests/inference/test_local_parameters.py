@@ -41,7 +41,9 @@ def make_trainer(orbit: Orbit | None = None, **options: Any) -> Trainer:
 def test_every_source_raises_the_bound(local: LocalName) -> None:
     trainer = make_trainer(local=local, max_steps=40)
     trainer.run()
-    first, last = (np.mean([record["bound"] for record in part]) for part in (trainer.history[:5], trainer.history[-5:]))
+    first, last = (
+        np.mean([record["bound"] for record in part]) for part in (trainer.history[:5], trainer.history[-5:])
+    )
     assert last > first + 1.0
 
 
@@ -66,7 +68,9 @@ def test_a_run_that_goes_on_from_a_state_ends_in_the_same_place(local: LocalName
         second.stochastic.step()
     for a, b in zip(whole.model.parameters(), second.model.parameters(), strict=True):
         assert torch.equal(a, b)
-    for a, b in zip(whole.stochastic.local.state_dict().values(), second.stochastic.local.state_dict().values(), strict=True):
+    for a, b in zip(
+        whole.stochastic.local.state_dict().values(), second.stochastic.local.state_dict().values(), strict=True
+    ):
         assert torch.equal(a, b)
 
 
@@ -74,7 +78,10 @@ def test_kept_values_start_at_one_and_are_the_best_for_the_moments_of_their_last
     x, y = torch.zeros(5, 2, dtype=torch.float64), torch.ones(5, 1, dtype=torch.float64)
     model, likelihood = make_trainer().model, Bernoulli()
     kept = LocalParameters("kept", Setting(model, likelihood, x, y), seed=0)
-    rows, moments = torch.tensor([3, 1]), gaussian_moments(torch.tensor([[2.0], [-3.0]]).double(), torch.ones(2, 1).double())
+    rows, moments = (
+        torch.tensor([3, 1]),
+        gaussian_moments(torch.tensor([[2.0], [-3.0]]).double(), torch.ones(2, 1).double()),
+    )
     best = likelihood.local(y[rows], moments)
     assert kept.values is not None
     assert torch.equal(kept.refit(rows, moments), best)
@@ -170,7 +177,8 @@ def test_the_network_sees_inputs_in_any_units_and_starts_at_one(shape: tuple[int
 
 @pytest.mark.slow
 def test_learns_the_best_local_parameters() -> None:
-    """Moments that are a function of x: trained by the bound alone, the network comes close to the closed form's bound."""
+    """Moments that are a function of x: trained by the bound alone, the network comes close to the closed form's
+    bound."""
     likelihood: Likelihood = Bernoulli()
     x = torch.linspace(-3, 3, 200, dtype=torch.float64)[:, None]
     y = torch.where(x > 0, 1.0, -1.0).double()

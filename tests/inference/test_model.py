@@ -1,4 +1,5 @@
-"""The model: its orbit means against closed forms and loops, its predictions against dense algebra, what it promises users."""
+"""The model: its orbit means against closed forms and loops, its predictions against dense algebra, what it promises
+users."""
 
 from __future__ import annotations
 
@@ -245,7 +246,9 @@ def test_a_row_does_not_depend_on_its_company(name: str) -> None:
     x = torch.randn(7, 3)
     mean, variance = model.predict(x, 16)
     for i in range(7):
-        torch.testing.assert_close(model.predict(x[i : i + 1], 16), (mean[i : i + 1], variance[i : i + 1]), rtol=0, atol=1e-12)
+        torch.testing.assert_close(
+            model.predict(x[i : i + 1], 16), (mean[i : i + 1], variance[i : i + 1]), rtol=0, atol=1e-12
+        )
     order = torch.tensor([3, 1, 6, 0, 2, 5, 4])
     torch.testing.assert_close(model.predict(x[order], 16), (mean[order], variance[order]), rtol=0, atol=1e-12)
 
@@ -422,7 +425,9 @@ def test_images_keep_their_shape(orbit: Callable[..., Any] | type[Flip], feature
     assert model.inducing.grad.dtype == torch.float32
 
 
-@pytest.mark.parametrize("kernel", [rbf_kernel, lambda: ScaleKernel(MaternKernel(1.5)), lambda: ScaleKernel(RQKernel())])
+@pytest.mark.parametrize(
+    "kernel", [rbf_kernel, lambda: ScaleKernel(MaternKernel(1.5)), lambda: ScaleKernel(RQKernel())]
+)
 @torch.no_grad()
 def test_single_data_agree_with_double_ones(kernel: Callable[..., Any]) -> None:
     z, x = torch.randn(5, 3), torch.randn(6, 3)

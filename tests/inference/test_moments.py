@@ -1,4 +1,5 @@
-"""The estimators of E f and E f^2: against loops, against exact expectations, and against the biased ones they replace."""
+"""The estimators of E f and E f^2: against loops, against exact expectations, and against the biased ones they
+replace."""
 
 from __future__ import annotations
 
@@ -53,7 +54,9 @@ def test_without_replacement_is_exact_on_average_over_all_subsets(drawn: int, si
     """No statistics: every subset is equally likely, so the expectation is the mean over all of them."""
     a, b = torch.randn(size), torch.randn(size)
     pairing = Pairing.without_replacement(drawn, size)
-    estimates = [pair_product(a[list(s)][None], b[list(s)][None], pairing) for s in itertools.combinations(range(size), drawn)]
+    estimates = [
+        pair_product(a[list(s)][None], b[list(s)][None], pairing) for s in itertools.combinations(range(size), drawn)
+    ]
     torch.testing.assert_close(torch.cat(estimates).mean(), a.mean() * b.mean())
 
 

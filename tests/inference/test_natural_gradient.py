@@ -28,7 +28,11 @@ pytestmark = pytest.mark.usefixtures("double")
 
 
 def make_model(
-    orbit: Identity | Permutation | GaussianNoise, inducing: torch.Tensor, latents: int, shared: bool, mean: str = "linear"
+    orbit: Identity | Permutation | GaussianNoise,
+    inducing: torch.Tensor,
+    latents: int,
+    shared: bool,
+    mean: str = "linear",
 ) -> InvariantGP:
     kernel = ScaleKernel(RBFKernel())
     kernel.outputscale, kernel.base_kernel.lengthscale = VARIANCE, LENGTHSCALE

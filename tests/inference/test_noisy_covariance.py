@@ -43,10 +43,14 @@ NOISES = {
 }
 
 
-@pytest.mark.parametrize("at_once", [1, 16 * N * 12, 2**24])  # numbers: for no inverse nor functions together, for few, for all
+@pytest.mark.parametrize(
+    "at_once", [1, 16 * N * 12, 2**24]
+)  # numbers: for no inverse nor functions together, for few, for all
 @pytest.mark.parametrize("invert", [True, False])
 @pytest.mark.parametrize("name", NOISES)
-def test_everything_equals_the_dense_inverses(name: str, invert: bool, at_once: int, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_everything_equals_the_dense_inverses(
+    name: str, invert: bool, at_once: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr("orbitgp.inference.noisy_covariance.chunk_elements", lambda _: at_once)
     k, noise = gram(), NOISES[name]()
     system = NoisyCovariance(k, noise, invert)
@@ -73,7 +77,11 @@ def test_a_dirichlet_takes_one_factorisation_for_all_classes() -> None:
 
 def test_more_classes_take_no_more_operations() -> None:
     def operations(classes: int) -> int:
-        k, noise, right = gram(), dirichlet_noise(torch.arange(N) % classes, classes), torch.ones(N, classes, 1).double()
+        k, noise, right = (
+            gram(),
+            dirichlet_noise(torch.arange(N) % classes, classes),
+            torch.ones(N, classes, 1).double(),
+        )
         with profile(activities=[ProfilerActivity.CPU]) as run:
             system = NoisyCovariance(k, noise, invert=True)
             system.solve(right)

@@ -17,8 +17,11 @@ from orbitgp.inference.prior import PriorMean, single_precision_suffices
         ([1.0], [1e-3, 100.0], True),
     ],
 )
-def test_a_solution_divides_what_is_rounded_by_the_noise(noise: list[float], variance: list[float], enough: bool) -> None:
-    """K is known to eps times its variance. Over the noise, that must be far below one in single precision; in double it is."""
+def test_a_solution_divides_what_is_rounded_by_the_noise(
+    noise: list[float], variance: list[float], enough: bool
+) -> None:
+    """K is known to eps times its variance. Over the noise, that must be far below one in single precision; in double
+    it is."""
     given = torch.tensor(noise), torch.tensor(variance)
     assert single_precision_suffices(*given, torch.float32) is enough
     assert single_precision_suffices(*given, torch.float64)

@@ -49,7 +49,8 @@ def oriented_gradients_of_one(
     power: float = 0.4,
     floor: float = 1e-4,
 ) -> np.ndarray:
-    """The docstring in loops, for one channel: (orientations, rows of windows, columns of windows), before unit length."""
+    """The docstring in loops, for one channel: (orientations, rows of windows, columns of windows), before unit
+    length."""
     height, width = image.shape
     if cell is None:
         cell = max(2.0, min(height, width) / 7)

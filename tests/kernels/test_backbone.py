@@ -1,4 +1,5 @@
-"""A frozen network: what it sees, what is kept, and that a file refuses another one. The oracle is the network itself."""
+"""A frozen network: what it sees, what is kept, and that a file refuses another one. The oracle is the network
+itself."""
 
 from __future__ import annotations
 
@@ -90,7 +91,9 @@ def test_a_gradient_goes_through_it() -> None:
 def test_a_file_refuses_a_network_with_other_weights(tmp_path: Path) -> None:
     rng = np.random.default_rng(0)
     x, y = rng.random((12, 3, 8, 8)), rng.normal(size=12)
-    model = InvariantGPRegressor(feature_map=Backbone(Small()), inference="exact", max_steps=2, random_state=0).fit(x, y)
+    model = InvariantGPRegressor(feature_map=Backbone(Small()), inference="exact", max_steps=2, random_state=0).fit(
+        x, y
+    )
     model.save(path := tmp_path / "model.safetensors")
     with pytest.raises(ValueError, match="hand it in"):
         InvariantGPRegressor.load(path)

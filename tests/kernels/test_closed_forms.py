@@ -66,7 +66,11 @@ def model_of(
     kernel: Kernel, orbit: Orbit, num_samples: int | None = None, rows: int = N
 ) -> tuple[ExactGP, Gaussian, torch.Tensor]:
     likelihood = Gaussian(1, NOISE).double()
-    return ExactGP(kernel, orbit, torch.tensor(X[:rows]), num_samples=num_samples), likelihood, torch.tensor(Y[:rows, None])
+    return (
+        ExactGP(kernel, orbit, torch.tensor(X[:rows]), num_samples=num_samples),
+        likelihood,
+        torch.tensor(Y[:rows, None]),
+    )
 
 
 FAMILIES = {
@@ -106,7 +110,9 @@ class TestNoiseUnderAnRBF:
             ]  # from l to what is learned
             torch.testing.assert_close(parameter.grad, expected, rtol=1e-5, atol=1e-6)
 
-    def test_predictions_are_those_of_the_formula(self, lengthscales: tuple[float, ...], scales: tuple[float, ...]) -> None:
+    def test_predictions_are_those_of_the_formula(
+        self, lengthscales: tuple[float, ...], scales: tuple[float, ...]
+    ) -> None:
         model, likelihood, y = model_of(rbf(*lengthscales), noise(*scales))
         model.condition(likelihood, y)
         new, own = np.random.default_rng(1).normal(size=(5, DIM)), (np.array(lengthscales), 2.0, np.array(scales))
@@ -121,7 +127,9 @@ class TestNoiseUnderAnRBF:
 
 def test_many_draws_lead_there() -> None:
     lengthscales, scales = FAMILIES["ARD and scales"]
-    (closed, *data), (drawn, *_) = (model_of(rbf(*lengthscales), noise(*scales), draws, rows=3) for draws in (None, 2048))
+    (closed, *data), (drawn, *_) = (
+        model_of(rbf(*lengthscales), noise(*scales), draws, rows=3) for draws in (None, 2048)
+    )
     assert [model.samples(model.x).shape[1] for model in (closed, drawn)] == [1, 2048]
     assert drawn.condition(*data).log_evidence == pytest.approx(closed.condition(*data).log_evidence, abs=2e-3)
 
@@ -187,8 +195,14 @@ class TestEstimators:
         assert "S =" not in str(fitted.evidence_)
         assert fitted.converged_
         base, unit = fitted.kernel_.base_kernel, Y.std()
-        learned = np.array([base.lengthscale.item()]), fitted.kernel_.outputscale.item(), fitted.orbit_.scale.detach().numpy()
-        formula = log_evidence(k_f(X, X, *learned), (Y - Y.mean()) / unit, fitted.likelihood_.noise.item()) - N * np.log(unit)
+        learned = (
+            np.array([base.lengthscale.item()]),
+            fitted.kernel_.outputscale.item(),
+            fitted.orbit_.scale.detach().numpy(),
+        )
+        formula = log_evidence(
+            k_f(X, X, *learned), (Y - Y.mean()) / unit, fitted.likelihood_.noise.item()
+        ) - N * np.log(unit)
         assert fitted.evidence_.value == pytest.approx(formula, abs=0.01)
 
     def test_draws_that_are_asked_for_are_not_needed(self, fitted: Any) -> None:
@@ -204,7 +218,9 @@ class TestEstimators:
     def test_pickles_and_files_predict_the_same(self, fitted: Any, tmp_path: Path) -> None:
         fitted.save(tmp_path / "model.safetensors")
         for other in (pickle.loads(pickle.dumps(fitted)), InvariantGPRegressor.load(tmp_path / "model.safetensors")):
-            for found, expected in zip(other.predict(X, return_std=True), fitted.predict(X, return_std=True), strict=True):
+            for found, expected in zip(
+                other.predict(X, return_std=True), fitted.predict(X, return_std=True), strict=True
+            ):
                 np.testing.assert_array_equal(found, expected)
 
 

@@ -48,7 +48,9 @@ def test_vectors_are_whitened_patches_of_unit_length_with_their_places() -> None
     found = vectors(images)
     assert found.shape == (40, 3 * 2, 18 + 2)
     patches = torch.stack([images[:, :, r : r + 3, c : c + 3].flatten(1) for r in range(5) for c in range(3)], 1)
-    level = (patches - patches.mean(-1, keepdim=True)).flatten(0, 1)  # fewer than a sample: all of them tell the covariance
+    level = (patches - patches.mean(-1, keepdim=True)).flatten(
+        0, 1
+    )  # fewer than a sample: all of them tell the covariance
     values, axes = torch.linalg.eigh(torch.cov(level.mT, correction=0))
     whitened = (level - level.mean(0)) @ (axes * (values + 0.5 * values.mean()).rsqrt()) @ axes.mT
     unit = nn.functional.normalize(whitened, dim=-1).view(40, 5, 3, 18)[:, ::2, ::2].flatten(1, 2)
@@ -70,7 +72,9 @@ def test_constants_have_gradients() -> None:
     raws = list(vectors.parameters())
 
     def of(*values: Tensor) -> Tensor:
-        return torch.func.functional_call(vectors, dict(zip(dict(vectors.named_parameters()), values, strict=True)), (images,))
+        return torch.func.functional_call(
+            vectors, dict(zip(dict(vectors.named_parameters()), values, strict=True)), (images,)
+        )
 
     assert torch.autograd.gradcheck(of, [raw.detach().requires_grad_() for raw in raws])
 
@@ -80,7 +84,9 @@ def test_an_estimator_learns_from_patches_of_a_layer_and_is_saved(tmp_path: Path
     x = rng.normal(size=(40, 1, 12, 12)).astype(np.float32) * 0.1
     y = np.arange(40) % 2
     for image, label, (row, column) in zip(x, y, rng.integers(0, 9, (40, 2)), strict=True):
-        image[0, row + np.arange(4), column + (np.arange(4) if label else np.arange(4)[::-1])] += 1.0  # / or \, anywhere
+        image[0, row + np.arange(4), column + (np.arange(4) if label else np.arange(4)[::-1])] += (
+            1.0  # / or \, anywhere
+        )
     layers = nn.Sequential(PatchDictionary(8, size=3, cells=8), PatchVectors(dim=12, size=3))
     prepare(layers, torch.from_numpy(x))
     kernel = ConvolutionalKernel(ScaleKernel(RBFKernel()), places=36)

@@ -57,7 +57,8 @@ def make(shape: str, ard: bool, scaled: bool) -> Any:
 
 
 def written_out(kernel: Any, shape: str, a: torch.Tensor, b: Any) -> Any:
-    """k_g between rows of a and of b from its formula, by differences: no cancellation, and no gradient at distance zero."""
+    """k_g between rows of a and of b from its formula, by differences: no cancellation, and no gradient at distance
+    zero."""
     nu = SHAPES[shape]
     base, variance = (kernel.base_kernel, kernel.outputscale) if isinstance(kernel, ScaleKernel) else (kernel, 1.0)
     d2 = ((a[..., :, None, :] - b[..., None, :, :]) / base.lengthscale[0]).square().sum(-1)
@@ -92,7 +93,9 @@ def inputs(name: str, rows: int = 3, inducing: int = 5, offset: float = 0.0) -> 
     return xa.requires_grad_(), z.requires_grad_()
 
 
-def values_and_gradients(evaluate: Callable[..., Any], kernel: Any, xa: Any, z: Any) -> tuple[Any, tuple[torch.Tensor, ...]]:
+def values_and_gradients(
+    evaluate: Callable[..., Any], kernel: Any, xa: Any, z: Any
+) -> tuple[Any, tuple[torch.Tensor, ...]]:
     """Kfu, kff, Kuu and the gradients of a random combination of all their entries in everything."""
     outputs = evaluate(xa, z)
     generator = torch.Generator().manual_seed(5)
@@ -219,7 +222,9 @@ def test_only_one_of_the_two_results_in_the_loss() -> None:
         return written_out(kernel, "matern32", a, b)
 
     for which in (0, 1):
-        mine = torch.autograd.grad(covariance(kernel).expectations(xa, z, rule)[which].sum(), [xa, *kernel.parameters()])
+        mine = torch.autograd.grad(
+            covariance(kernel).expectations(xa, z, rule)[which].sum(), [xa, *kernel.parameters()]
+        )
         truth = torch.autograd.grad(oracle_sums(formula, xa, z, rule)[which].sum(), [xa, *kernel.parameters()])
         torch.testing.assert_close(mine, truth, rtol=1e-9, atol=1e-11)
 
@@ -255,7 +260,8 @@ def test_cross_is_the_mean_over_all_pairs_of_samples(module: Callable[..., Any] 
 
 @torch.no_grad()
 def error_in_float32(shape: str, name: str, offset: float, ard: bool = False) -> Any:
-    """The largest error of Kfu and kff in float32, relative to the variance; the inputs themselves are the same numbers."""
+    """The largest error of Kfu and kff in float32, relative to the variance; the inputs themselves are the same
+    numbers."""
     kernel = make(shape, ard, False)
     kernel.lengthscale = torch.tensor([1.5, 1.9, 2.7]) if ard else 2.0
     rule = PAIRINGS[name][0]
@@ -270,7 +276,9 @@ def error_in_float32(shape: str, name: str, offset: float, ard: bool = False) ->
 @EVERY
 @pytest.mark.parametrize("shape", ["rbf", "matern32", "matern52"])
 @pytest.mark.parametrize("offset", [0.0, 1000.0])
-def test_single_precision_is_good_to_six_digits_however_far_from_the_origin(shape: str, offset: float, pairing: str) -> None:
+def test_single_precision_is_good_to_six_digits_however_far_from_the_origin(
+    shape: str, offset: float, pairing: str
+) -> None:
     assert error_in_float32(shape, pairing, offset) < 1e-6
     assert error_in_float32(shape, pairing, offset, ard=True) < 1e-6
 
@@ -326,7 +334,8 @@ def test_single_samples_with_double_hyperparameters(module: Callable[..., Any] |
 @pytest.mark.parametrize("ard", [False, True])
 @pytest.mark.parametrize("shape", ["rbf", "matern32"])
 def test_double_kuu_of_single_points(shape: str, ard: bool, offset: float) -> None:
-    """Kuu is factored, so it has all the digits that the points have; gradients come back in the dtype of the points."""
+    """Kuu is factored, so it has all the digits that the points have; gradients come back in the dtype of the
+    points."""
     kernel = make(shape, ard, True)
     z = (torch.randn(30, DIM) + offset).requires_grad_()
     double = z.detach().double().requires_grad_()
@@ -372,7 +381,9 @@ def test_double_kuu_of_sets_of_single_points(shape: str) -> None:
     double = z.detach().double().requires_grad_()
     weights = torch.randn(30, 30, dtype=torch.float64)
     truth, gram = kuu(covariance(kernel), double), kuu(covariance(kernel), z.double())
-    torch.testing.assert_close(gram, truth, rtol=0, atol=1e-4)  # of points that far out, single precision keeps five digits
+    torch.testing.assert_close(
+        gram, truth, rtol=0, atol=1e-4
+    )  # of points that far out, single precision keeps five digits
     assert torch.linalg.eigvalsh(gram.detach()).min() > -1e-13
     gradients = torch.autograd.grad((truth * weights).sum(), [double, *kernel.parameters()])
     found = torch.autograd.grad((gram * weights).sum(), [z, *kernel.parameters()])
@@ -461,7 +472,8 @@ def test_which_kernels_are_fast() -> None:
 @pytest.mark.parametrize("shape", SHAPES)
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
 def test_points_many_lengthscales_apart_do_not_cancel(shape: str, dtype: torch.dtype) -> None:
-    """Close pairs far from each other: distances from products are all rounding there, and gave infinite covariances."""
+    """Close pairs far from each other: distances from products are all rounding there, and gave infinite
+    covariances."""
     kernel = make(shape, ard=False, scaled=True)
     far = 1e9 if dtype == torch.float64 else 1e4
     z = torch.tensor([[0.0, 0, 0], [0.5, 0, 0], [far, 1.0, 0], [far, 0.0, 0]], dtype=dtype)
@@ -487,7 +499,9 @@ def test_a_lengthscale_that_has_run_away_is_no_error() -> None:
 
 
 @pytest.mark.parametrize(("dtype", "lengthscale"), [(torch.float32, 1e25), (torch.float64, 1e170)])
-def test_a_lengthscale_whose_inverse_square_underflows_has_a_gradient_of_zero(dtype: torch.dtype, lengthscale: float) -> None:
+def test_a_lengthscale_whose_inverse_square_underflows_has_a_gradient_of_zero(
+    dtype: torch.dtype, lengthscale: float
+) -> None:
     kernel = make("rbf", False, True).double()
     kernel.base_kernel.raw_lengthscale.data.fill_(lengthscale)
     xa = torch.randn(5, 1, 4, DIM, dtype=dtype)

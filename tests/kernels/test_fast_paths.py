@@ -27,7 +27,9 @@ def make(name: str) -> Any:
     return kernel
 
 
-def values_and_gradients(module: Covariance | Stationary, xa: torch.Tensor, z: Any, pairing: Pairing) -> tuple[Any, ...]:
+def values_and_gradients(
+    module: Covariance | Stationary, xa: torch.Tensor, z: Any, pairing: Pairing
+) -> tuple[Any, ...]:
     xa, z = xa.clone().requires_grad_(), z.clone().requires_grad_()
     kfu, kff = module.expectations(xa, z, pairing)
     weights = torch.linspace(-1, 1, kfu.numel(), dtype=torch.float64).view_as(kfu)
@@ -35,7 +37,8 @@ def values_and_gradients(module: Covariance | Stationary, xa: torch.Tensor, z: A
     return (kfu, kff, *torch.autograd.grad(loss, [xa, z, *module.kernel.parameters()]))
 
 
-# name: pairing, data, samples in a block, inducing points. A chunk has up to 1024 samples, a long block 2^15 kernel values.
+# name: pairing, data, samples in a block, inducing points. A chunk has up to 1024 samples, a long block 2^15 kernel
+# values.
 MANY = {
     "a chunk for every datum": (Pairing.groups(2), 3, 600, 7),
     "equal chunks": (Pairing.groups(2), 200, 8, 7),
@@ -62,7 +65,9 @@ def test_sums_in_chunks_equal_gpytorch_with_all_gradients(name: str, case: str) 
 
 @pytest.mark.parametrize("dim", [3, 16, 20])
 @pytest.mark.parametrize("base", [RBFKernel, MaternKernel])
-@pytest.mark.parametrize("pairing", [Pairing.groups(2), Pairing.groups(3), Pairing.exact()], ids=["two", "three", "all"])
+@pytest.mark.parametrize(
+    "pairing", [Pairing.groups(2), Pairing.groups(3), Pairing.exact()], ids=["two", "three", "all"]
+)
 def test_sums_in_single_precision_equal_gpytorch_in_double(pairing: Pairing, base: type[Kernel], dim: int) -> None:
     kernel = ScaleKernel(base()).double()
     kernel.outputscale, kernel.base_kernel.lengthscale = 1.3, dim**0.5
@@ -157,7 +162,8 @@ def bound_and_gradients(dtype: torch.dtype, fast: bool, kernel: str) -> tuple[in
 def test_bound_and_gradients_against_plain_double_precision(
     name: str, dtype: torch.dtype, bound_error: float, gradient_error: float
 ) -> None:
-    """Relative errors of everything together: interpolation, sums, Kuu, whitening and its gradient in the dtype of the data."""
+    """Relative errors of everything together: interpolation, sums, Kuu, whitening and its gradient in the dtype of the
+    data."""
     bound, gradients = bound_and_gradients(dtype, True, name)
     truth, references = bound_and_gradients(torch.float64, False, name)
     assert abs(bound - truth) < bound_error * abs(truth)

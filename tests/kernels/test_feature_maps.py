@@ -178,7 +178,9 @@ class TestKernel:
         if kind == "vectors":
             kernel.feature_map.seen.clear()
         parts = evaluate()
-        if kind == "vectors":  # three rows at a time, the last two alone, and of more than are kept again for the gradient
+        if (
+            kind == "vectors"
+        ):  # three rows at a time, the last two alone, and of more than are kept again for the gradient
             assert sorted(set(kernel.feature_map.seen)) == [2, 3]
             times = 3 if path == "Covariance" else 1  # blind to the map: rows, columns and the diagonal are mapped
             assert sum(kernel.feature_map.seen) == times * (22 if again else 11)
@@ -270,7 +272,9 @@ class TestCovariance:
 
         def k(a: Tensor, b: Tensor) -> Tensor:
             pair = [oriented_gradients(v.reshape(-1, 4, 5), orientations=3, cell=2.0) for v in (a, b)]
-            return 1.7 * torch.exp(-0.5 * torch.cdist(*pair, compute_mode="donot_use_mm_for_euclid_dist").square() / 0.81)
+            return 1.7 * torch.exp(
+                -0.5 * torch.cdist(*pair, compute_mode="donot_use_mm_for_euclid_dist").square() / 0.81
+            )
 
         with torch.no_grad():
             kfu, kff = covariance(kernel).expectations(xa, z[:, 0], Pairing.groups(2))
@@ -366,7 +370,9 @@ class TestOrbits:
 
         truth = torch.empty(3, 2).double()
         for i, j in itertools.product(range(3), range(2)):
-            pairs = [1.7 * torch.exp(-0.5 * ((a - b) / 0.9).square().sum()) for a in elements(x[i]) for b in elements(y[j])]
+            pairs = [
+                1.7 * torch.exp(-0.5 * ((a - b) / 0.9).square().sum()) for a in elements(x[i]) for b in elements(y[j])
+            ]
             truth[i, j] = torch.stack(pairs).mean()
         torch.testing.assert_close(kernel(x, y).to_dense().detach(), truth)
         moved = x.reshape(3, 4, 5).flip(2).flatten(1)

@@ -142,7 +142,9 @@ class TestFrame:
         """Cubic interpolation loses nothing of a parabola, as far as no place looks beyond the image."""
 
         def image(share_x: float, share_y: float) -> Tensor:
-            rows, columns = (share * (torch.arange(n).double() - (n - 1) / 2) for n, share in ((9, share_y), (12, share_x)))
+            rows, columns = (
+                share * (torch.arange(n).double() - (n - 1) / 2) for n, share in ((9, share_y), (12, share_x))
+            )
             y, x = torch.meshgrid(rows, columns, indexing="ij")
             return 0.3 * x**2 - 0.7 * x * y + 0.2 * y**2 + x - 2 * y + 1
 
@@ -190,7 +192,9 @@ class TestFrame:
         plain, framed = (InvariantGPClassifier(feature_map=own, **settings).fit(wide, y) for own in (None, Frame()))
         assert all(share < 0.5 for share in framed.kernel_.feature_map.named_constants().values())
         assert framed.evidence_.value > plain.evidence_.value + 100
-        shares = ", ".join(f"{name} {share:.3g}" for name, share in framed.kernel_.feature_map.named_constants().items())
+        shares = ", ".join(
+            f"{name} {share:.3g}" for name, share in framed.kernel_.feature_map.named_constants().items()
+        )
         assert f"g sees: Frame ({shares})" in framed.summary()
         assert "g sees" not in plain.summary()
         framed.save(tmp_path / "model.safetensors")

@@ -83,7 +83,8 @@ def test_identity_is_the_base_kernel() -> None:
 
 
 def test_mean_not_sum_keeps_the_variance_of_a_repeated_element() -> None:
-    """An orbit that lists one element four times is no orbit at all: a mean says so, a sum would multiply by sixteen."""
+    """An orbit that lists one element four times is no orbit at all: a mean says so, a sum would multiply by
+    sixteen."""
     x = torch.randn(5, 2)
     kernel = InvariantKernel(rbf(), Permutation([[0, 1]] * 4))
     torch.testing.assert_close(kernel(x).to_dense(), rbf()(x).to_dense())
@@ -124,7 +125,9 @@ def test_images_by_their_shape(orbit: FiniteOrbit, size: int) -> None:
         image = a.reshape(3, 3)
         turned = [image.rot90(k) for k in range(4)]
         flipped = [image, image.flip(1), image.flip(0), image.flip(0, 1)]
-        chosen = turned + [t.flip(1) for t in turned] if size == 8 else turned if isinstance(orbit, Rotate90) else flipped
+        chosen = (
+            turned + [t.flip(1) for t in turned] if size == 8 else turned if isinstance(orbit, Rotate90) else flipped
+        )
         return [c.flatten() for c in chosen]
 
     kernel = InvariantKernel(rbf(), orbit, image_shape=(3, 3))
@@ -141,7 +144,9 @@ def test_batches_of_inputs_and_of_kernels() -> None:
     for i in range(2):
         for j in range(4):
             torch.testing.assert_close(out[i, j], brute_force(rbf_value, permuted(LOPSIDED), x[i, j], y[j]))
-            torch.testing.assert_close(diag[i, j], brute_force(rbf_value, permuted(LOPSIDED), x[i, j], x[i, j]).diagonal())
+            torch.testing.assert_close(
+                diag[i, j], brute_force(rbf_value, permuted(LOPSIDED), x[i, j], x[i, j]).diagonal()
+            )
 
     scales = torch.tensor([0.3, 0.6, 1.2, 2.4])
     batched = ScaleKernel(RBFKernel(batch_shape=torch.Size([4])), batch_shape=torch.Size([4]))
@@ -292,7 +297,8 @@ class Exact(gpytorch.models.ExactGP):
 
 
 def test_exact_gp_matches_the_textbook() -> None:
-    """Log marginal likelihood, posterior mean and covariance of section 2 of Rasmussen & Williams, with the loops' matrices."""
+    """Log marginal likelihood, posterior mean and covariance of section 2 of Rasmussen & Williams, with the loops'
+    matrices."""
     x, y, new = torch.randn(12, 3), torch.randn(12), torch.randn(5, 3)
     model = Exact(x, y, InvariantKernel(rbf(), Permutation(LOPSIDED)))
     k_xx, k_nx, k_nn = (brute_force(rbf_value, permuted(LOPSIDED), a, b) for a, b in ((x, x), (new, x), (new, new)))

@@ -63,7 +63,9 @@ def test_fresh_draws_score_a_finite_orbit_of_their_own() -> None:
 def test_an_estimator_says_that_it_embeds_and_is_saved(tmp_path: Path, orbit: str) -> None:
     x, y = images(20).numpy(), np.arange(20) % 2
     settings = {"likelihood": "gaussian", "max_steps": 3, "random_state": 0}
-    model = InvariantGPClassifier(orbit, feature_map=MeanEmbedding(PatchDictionary(8, size=3, cells=2)), **settings).fit(x, y)
+    model = InvariantGPClassifier(
+        orbit, feature_map=MeanEmbedding(PatchDictionary(8, size=3, cells=2)), **settings
+    ).fit(x, y)
     assert "mean embedding" in str(model.evidence_)
     if orbit == "flip":
         np.testing.assert_allclose(model.predict_proba(x), model.predict_proba(x[..., ::-1].copy()), atol=1e-8)
@@ -76,4 +78,6 @@ def test_an_estimator_says_that_it_embeds_and_is_saved(tmp_path: Path, orbit: st
 def test_sparse_inference_refuses() -> None:
     x, y = images(20).numpy(), np.arange(20.0)
     with pytest.raises(ValueError, match="MeanEmbedding needs exact inference"):
-        InvariantGPRegressor("flip", feature_map=MeanEmbedding(nn.Flatten()), inference="sparse", random_state=0).fit(x, y)
+        InvariantGPRegressor("flip", feature_map=MeanEmbedding(nn.Flatten()), inference="sparse", random_state=0).fit(
+            x, y
+        )

@@ -75,7 +75,9 @@ def test_one_sum_stands_for_two_where_it_may(kernel: Kernel, orbit: FiniteOrbit,
         model = ExactGP(kernel, orbit, x)
         assert (model.vectors.pairs(orbit.size) == orbit.size) == single
         torch.testing.assert_close(model.gram(), square, rtol=1e-6, atol=1e-8)
-        torch.testing.assert_close(model.vectors.cross(model.features(y), model.features(x)), truth.mT, rtol=1e-6, atol=1e-8)
+        torch.testing.assert_close(
+            model.vectors.cross(model.features(y), model.features(x)), truth.mT, rtol=1e-6, atol=1e-8
+        )
 
 
 def test_images_and_orbits_without_a_group() -> None:
@@ -144,7 +146,9 @@ def test_s6_takes_one_sum() -> None:
     torch.testing.assert_close(gram(model.vectors, model.features(x)).detach(), truth)
 
 
-def weighted_sum(kernel: Kernel, orbit: FiniteOrbit, weights: list[float], x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
+def weighted_sum(
+    kernel: Kernel, orbit: FiniteOrbit, weights: list[float], x: torch.Tensor, y: torch.Tensor
+) -> torch.Tensor:
     """The double sum of two orbits with these probabilities, one pair at a time."""
     a, b = orbit.elements(x).flatten(2), orbit.elements(y).flatten(2)
     pairs = [(i, j) for i in range(len(weights)) for j in range(len(weights))]
@@ -157,7 +161,11 @@ def weighted_sum(kernel: Kernel, orbit: FiniteOrbit, weights: list[float], x: to
         (RBFKernel(), Weighted(Permutation.swap(0, 1), 0.2), [0.8, 0.2]),
         (ard(0.5, 1.0, 2.0), Weighted(Permutation.swap(0, 1), 0.2), [0.8, 0.2]),  # a double sum
         (RBFKernel(), Weighted(Permutation.cyclic(3), each=True), None),
-        (MaternKernel(2.5), Weighted(SignChange(0), 0.3) * Weighted(Permutation.swap(1, 2), 0.1), [0.63, 0.07, 0.27, 0.03]),
+        (
+            MaternKernel(2.5),
+            Weighted(SignChange(0), 0.3) * Weighted(Permutation.swap(1, 2), 0.1),
+            [0.63, 0.07, 0.27, 0.03],
+        ),
         (RBFKernel(), Weighted(SignChange(0), 0.3) * SignChange(0), [0.35, 0.35, 0.15, 0.15]),  # elements occur twice
         (RBFKernel(), Weighted(LOPSIDED, each=True), None),
     ],

@@ -32,7 +32,9 @@ def plain_sums(x: Tensor, z: Tensor, nu: float | None, s: int, t: int) -> Tensor
     [(None, 16, 16, 10, 17), (2.5, 12, 4, 11, 20), (1.5, 1, 1, 140, 30), (None, 16, 1, 9, 140)],
     ids=["draws", "elements", "points", "inducing points"],
 )
-def test_sums_and_gradients_are_those_of_double_precision(nu: float | None, s: int, t: int, rows: int, others: int) -> None:
+def test_sums_and_gradients_are_those_of_double_precision(
+    nu: float | None, s: int, t: int, rows: int, others: int
+) -> None:
     generator = torch.Generator().manual_seed(0)
     x, z = (0.3 * torch.randn(count, 40, generator=generator) for count in (rows * s, others * t))
     slope = 1e-5 * torch.randn(rows, others, generator=generator)  # far below what halves reach
@@ -74,7 +76,9 @@ def test_points_of_half_precision_take_one_product(monkeypatch: pytest.MonkeyPat
     generator = torch.Generator().manual_seed(0)
     x, z = ((0.3 * torch.randn(count, 40, generator=generator)).half().float().to(DEVICE) for count in (24, 36))
     asked, launch = [], pair_sums._launch
-    monkeypatch.setattr(pair_sums, "_launch", lambda *args, **kwargs: (asked.append(kwargs["LOW"]), launch(*args, **kwargs)))
+    monkeypatch.setattr(
+        pair_sums, "_launch", lambda *args, **kwargs: (asked.append(kwargs["LOW"]), launch(*args, **kwargs))
+    )
     found = pair_sums.PairSums.apply(x, z, None, 4, 6).cpu().double()
     torch.testing.assert_close(found, plain_sums(x.cpu().double(), z.cpu().double(), None, 4, 6), rtol=2e-6, atol=0.0)
     assert asked == [False]

@@ -58,7 +58,9 @@ def by_loops(feature_map: PatchDictionary, image: np.ndarray, train: np.ndarray)
     r = float(feature_map.similarity)
     height, width = image.shape[1] - size + 1, image.shape[2] - size + 1
     found = np.zeros((2 * len(dictionary), cells, cells))
-    here = [[unit((image - centre)[:, i : i + size, j : j + size].ravel()) for j in range(width)] for i in range(height)]
+    here = [
+        [unit((image - centre)[:, i : i + size, j : j + size].ravel()) for j in range(width)] for i in range(height)
+    ]
     for a in range(cells):
         for b in range(cells):
             weight = np.zeros((height, width))
@@ -156,7 +158,8 @@ class TestMap:
         assert feature_map(x).shape == (2, 6, 4, 4)
 
     def test_layers_and_reduced_channels(self) -> None:
-        """A second layer sees the principal components of the maps of the first; rotations of channels do not matter."""
+        """A second layer sees the principal components of the maps of the first; rotations of channels do not
+        matter."""
         x = rand(12, 3, 12, 12)
         first = prepared(x, 10, size=3, cells=8)
         maps = first(x).detach()

@@ -10,7 +10,11 @@ import torch
 
 from orbitgp.kernels.radial import BlockSums, Exponents
 
-SHAPES = {"points": ((5, 6), (7, 6)), "pairs of each datum": ((3, 5, 6), (3, 4, 6)), "with themselves": ((3, 5, 6), None)}
+SHAPES = {
+    "points": ((5, 6), (7, 6)),
+    "pairs of each datum": ((3, 5, 6), (3, 4, 6)),
+    "with themselves": ((3, 5, 6), None),
+}
 
 
 def inputs(
@@ -58,7 +62,9 @@ def test_slopes_are_derivatives(nu: float | None, size: int) -> None:
 
 def test_sums_are_over_consecutive_rows() -> None:
     h = -torch.rand(6, 4)
-    torch.testing.assert_close(BlockSums.apply(h.clone(), None, 3), torch.stack([h[:3].exp().sum(0), h[3:].exp().sum(0)]))
+    torch.testing.assert_close(
+        BlockSums.apply(h.clone(), None, 3), torch.stack([h[:3].exp().sum(0), h[3:].exp().sum(0)])
+    )
 
 
 @pytest.mark.parametrize("nu", [0.5, 1.5, 2.5])

@@ -136,10 +136,13 @@ def test_gradcheck(make: Callable[..., Any], length: int) -> None:
 
 @pytest.mark.slow
 def test_inside_estimators_and_through_a_file(tmp_path: Path) -> None:
-    """Signals with two kinds of bump, anywhere: shapes tell them apart, and the constants are learned, saved and loaded."""
+    """Signals with two kinds of bump, anywhere: shapes tell them apart, and the constants are learned, saved and
+    loaded."""
     rng = np.random.default_rng(0)
     t, place, label = np.arange(60), rng.uniform(10, 50, 60), rng.integers(0, 2, 60)
-    X = np.exp(-0.5 * ((t - place[:, None]) / np.where(label, 4.0, 2.0)[:, None]) ** 2) + 0.02 * rng.normal(size=(60, 60))
+    X = np.exp(-0.5 * ((t - place[:, None]) / np.where(label, 4.0, 2.0)[:, None]) ** 2) + 0.02 * rng.normal(
+        size=(60, 60)
+    )
     model = InvariantGPClassifier(TimeShift(), feature_map=ShapeHistograms(3, 3, 2), max_steps=4, random_state=0)
     model.fit(X[:40], label[:40])
     assert model.score(X[40:], label[40:]) > 0.8

@@ -30,7 +30,8 @@ class HyperbolicSecant(Noise):
 
 
 class Probit(Classification):
-    """p(y | f) = Phi(y f), y = -1 or +1. Its curvature is at least -1: a parabola with lam = 1 touches at a, best at E f."""
+    """p(y | f) = Phi(y f), y = -1 or +1. Its curvature is at least -1: a parabola with lam = 1 touches at a, best at E
+    f."""
 
     num_locals = 1
 
@@ -80,7 +81,9 @@ def test_it_is_a_bound_at_its_best(likelihood: Likelihood) -> None:
 
 
 def test_its_predictive_comes_for_free() -> None:
-    law = HyperbolicSecant().predictive(torch.tensor([[1.0]], dtype=torch.float64), torch.tensor([[0.0]], dtype=torch.float64))
+    law = HyperbolicSecant().predictive(
+        torch.tensor([[1.0]], dtype=torch.float64), torch.tensor([[0.0]], dtype=torch.float64)
+    )
     truth = scipy.stats.hypsecant(loc=1.0)
     for level in (0.1, 0.5, 0.99):
         assert law.quantile(level).item() == pytest.approx(truth.ppf(level), abs=1e-4)
@@ -96,7 +99,10 @@ def test_probit_probability_has_a_closed_form() -> None:
 def test_probit_evidence_is_a_probability_of_normal_variables() -> None:
     """The signs of f + e are those of y, with normal noise e of variance one."""
     x = torch.linspace(0, 2, 5, dtype=torch.float64)
-    covariance, y = 4 * torch.exp(-(x[:, None] - x).square()), torch.tensor([1.0, 1.0, -1.0, 1.0, 1.0], dtype=torch.float64)
+    covariance, y = (
+        4 * torch.exp(-(x[:, None] - x).square()),
+        torch.tensor([1.0, 1.0, -1.0, 1.0, 1.0], dtype=torch.float64),
+    )
     found = solve(covariance, torch.zeros(5, 1, dtype=torch.float64), Probit(), y[:, None], learns_mean=False)
     flipped = y[:, None] * (covariance + torch.eye(5)) * y
     truth = scipy.stats.multivariate_normal.cdf(np.zeros(5), cov=flipped.numpy(), abseps=1e-8, releps=1e-8)

@@ -1,4 +1,5 @@
-"""What holds for every likelihood: the bound is a bound, its local parameters are the best, its expectation is unbiased."""
+"""What holds for every likelihood: the bound is a bound, its local parameters are the best, its expectation is
+unbiased."""
 
 from __future__ import annotations
 
@@ -112,7 +113,8 @@ def test_unbiased_under_orbit_sampling(likelihood: Likelihood, targets: Targets)
 
 
 def test_local_from_the_scored_draws_is_optimistic() -> None:
-    """Why local parameters must come from elsewhere: plugged in from the same draws the bound overshoots its own optimum."""
+    """Why local parameters must come from elsewhere: plugged in from the same draws the bound overshoots its own
+    optimum."""
     rows, likelihood = 100_000, Bernoulli()
     y = torch.ones(rows, 1, dtype=torch.float64)
     h = 1.0 + 1.5 * torch.randn(2, rows, 2, 1, dtype=torch.float64)

@@ -66,7 +66,9 @@ def test_encoding_picks_its_own_class(name: str) -> None:
         return  # a density over targets, which its own test looks at
     if name == "gaussian":
         # a density over targets: the probabilities are its ratios
-        each = torch.stack([likelihood.log_prob(likelihood.encode(torch.full_like(labels, k)), f) for k in labels.tolist()], -1)
+        each = torch.stack(
+            [likelihood.log_prob(likelihood.encode(torch.full_like(labels, k)), f) for k in labels.tolist()], -1
+        )
         torch.testing.assert_close(torch.log_softmax(each, -1), table)
         return
     picked = table.gather(-1, labels.expand(3, -1)[..., None])[..., 0]
@@ -81,7 +83,9 @@ def test_names() -> None:
             make_likelihood(wrong, num_classes=classes)
 
 
-@pytest.mark.parametrize("name", ["softmax", "stick-breaking", "bohning", "one-vs-each", "logistic-softmax", "student-t"])
+@pytest.mark.parametrize(
+    "name", ["softmax", "stick-breaking", "bohning", "one-vs-each", "logistic-softmax", "student-t"]
+)
 def test_an_unknown_name_is_answered_with_the_known_ones(name: str) -> None:
     message = f"a likelihood for classification is one of bernoulli, gaussian, dirichlet, got {name!r}"
     with pytest.raises(ValueError, match=re.escape(message)):

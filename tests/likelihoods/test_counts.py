@@ -86,7 +86,9 @@ def test_evidence_of_three_counts() -> None:
         assert found.local is not None
         slack = missing_nats(made, targets, found.local, found.system)
         assert found.log_evidence == pytest.approx(truth(overdispersion), abs=2 * slack + 0.002)
-        bound = solve(torch.as_tensor(covariance), torch.zeros_like(targets), made, targets, learns_mean=False, by_bound=True)
+        bound = solve(
+            torch.as_tensor(covariance), torch.zeros_like(targets), made, targets, learns_mean=False, by_bound=True
+        )
         assert bound.log_evidence < truth(overdispersion)
         return found.log_evidence
 
@@ -159,7 +161,9 @@ def test_a_saved_model_predicts_the_same(tmp_path: Path) -> None:
 
 def test_large_equal_counts() -> None:
     x, y = counts(30, 2.0, 0)
-    mean, std = InvariantGPRegressor(likelihood="negative-binomial", random_state=0).fit(x, 0 * y + 100_000).predict(x, True)
+    mean, std = (
+        InvariantGPRegressor(likelihood="negative-binomial", random_state=0).fit(x, 0 * y + 100_000).predict(x, True)
+    )
     np.testing.assert_allclose(mean, 100_000, rtol=0.01)
     assert (std < 5000).all()
 
@@ -182,4 +186,6 @@ def test_bad_counts(targets: Callable[..., Any], said: str) -> None:
 def test_quadrature_is_that_of_scipy() -> None:
     """One cell of the table of tilted laws by another integrator."""
     value = quad(lambda f: np.exp(log_pmf(30, f) + stats.norm.logpdf(f, 0, 2)), -20, 20, points=[2.3], limit=200)[0]
-    assert likelihood().tilted(column(30.0), column(0.0), column(4.0)).log_z.item() == pytest.approx(np.log(value), abs=1e-7)
+    assert likelihood().tilted(column(30.0), column(0.0), column(4.0)).log_z.item() == pytest.approx(
+        np.log(value), abs=1e-7
+    )

@@ -39,8 +39,9 @@ def variances(model: InvariantGPRegressor, x: np.ndarray) -> np.ndarray:
 def test_given_the_noise_it_is_scikit_learns_regressor(inference: str) -> None:
     x, y = steps(0, 60, 3.0)
     training = TrainingOptions(jitter=1e-9) if inference == "sparse" else None
+    centres = torch.linspace(0, 1, 5, dtype=torch.float64)[:, None]
     model = InvariantGPRegressor(
-        likelihood=HeteroscedasticGaussian(centres=torch.linspace(0, 1, 5, dtype=torch.float64)[:, None], lengthscale=0.2),
+        likelihood=HeteroscedasticGaussian(centres=centres, lengthscale=0.2),
         mean="zero", normalize_y=False, inference=inference, training=training, max_steps=15, random_state=0,
     ).fit(x, y)  # fmt: skip
     assert model.likelihood_.weights.abs().max() > 0.1
@@ -120,7 +121,9 @@ def test_inputs_of_few_values(values: int) -> None:
 
 def test_saved_and_loaded(tmp_path: Any) -> None:
     x, y = steps(0, 40, 3.0)
-    model = InvariantGPRegressor(likelihood="heteroscedastic", max_steps=5, random_state=0).fit(x, y, np.linspace(1, 2, 40))
+    model = InvariantGPRegressor(likelihood="heteroscedastic", max_steps=5, random_state=0).fit(
+        x, y, np.linspace(1, 2, 40)
+    )
     model.save(tmp_path / "model")
     loaded = InvariantGPRegressor.load(tmp_path / "model")
     for ours, theirs in zip(loaded.predict(x, return_std=True), model.predict(x, return_std=True), strict=True):

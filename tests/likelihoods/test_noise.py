@@ -42,7 +42,9 @@ def test_mixture_of_scales_is_the_noise(case: tuple[Noise, scipy.stats.rv_contin
     r = law.ppf([0.5001, 0.6, 0.9, 0.99, 0.9999])
     density = (weights * scipy.stats.norm.pdf(r[:, None], scale=np.sqrt(tau))).sum(1)
     np.testing.assert_allclose(density, law.pdf(r), rtol=1e-3)
-    np.testing.assert_allclose((weights * scipy.stats.norm.cdf(r[:, None], scale=np.sqrt(tau))).sum(1), law.cdf(r), atol=1e-5)
+    np.testing.assert_allclose(
+        (weights * scipy.stats.norm.cdf(r[:, None], scale=np.sqrt(tau))).sum(1), law.cdf(r), atol=1e-5
+    )
 
 
 def test_a_mixture_that_was_found_before_follows_the_parameters() -> None:
@@ -68,7 +70,9 @@ def test_predictive_is_the_convolution(case: tuple[Noise, scipy.stats.rv_continu
     def cdf(y: float) -> float:
         if std == 0.0:
             return float(law.cdf(y - 0.7))
-        points = sorted({0.7, y, *(0.7 + s * std for s in (-4, -1, 1, 4)), *(y + s * law.ppf(0.9) for s in (-10, -1, 1, 10))})
+        points = sorted(
+            {0.7, y, *(0.7 + s * std for s in (-4, -1, 1, 4)), *(y + s * law.ppf(0.9) for s in (-10, -1, 1, 10))}
+        )
         low, high = 0.7 - 9 * std, 0.7 + 9 * std
         inside = [p for p in points if low < p < high]
         return scipy.integrate.quad(
@@ -100,7 +104,8 @@ def test_an_outlier_weighs_little() -> None:
 
 @pytest.mark.parametrize("df", [3.0, 1.9e4, 2.1e4, 1e9, 1e16])
 def test_student_t_noise_tends_to_the_gaussian_without_rounding(df: float) -> None:
-    """A tail that is learned may become as light as it likes: the density stays SciPy's, and its slope in df stays small."""
+    """A tail that is learned may become as light as it likes: the density stays SciPy's, and its slope in df stays
+    small."""
     r = torch.linspace(-2, 2, 9, dtype=torch.float64)
     likelihood = StudentT(1, 0.3, df)
     found = likelihood.log_density(r)

@@ -18,7 +18,9 @@ def winners(likelihood: Classification, mean: Tensor, variance: Tensor) -> tuple
     f = mean + variance.sqrt() * torch.randn(DRAWS, *mean.shape, dtype=mean.dtype)
     probs = likelihood.log_probs(f).exp()
     best, second = probs.mean(0).topk(2, -1)[1].unbind(-1)
-    lead = (probs.gather(-1, best.expand(DRAWS, -1)[..., None]) - probs.gather(-1, second.expand(DRAWS, -1)[..., None]))[..., 0]
+    lead = (
+        probs.gather(-1, best.expand(DRAWS, -1)[..., None]) - probs.gather(-1, second.expand(DRAWS, -1)[..., None])
+    )[..., 0]
     return best, lead.mean(0) / (lead.std(0) / DRAWS**0.5)
 
 
@@ -34,7 +36,8 @@ def test_a_sure_label_is_that_of_every_variance(likelihood: Classification, late
 
 
 def test_a_label_that_depends_on_the_variance_is_not_sure() -> None:
-    """The first of ten classes has the largest mean, but one of the others, which are wide, is nearly always above it."""
+    """The first of ten classes has the largest mean, but one of the others, which are wide, is nearly always above
+    it."""
     mean, most = torch.full((1, 10), -3.5).double(), torch.full((1, 10), 100.0).double()
     mean[0, 0], mean[0, 1], most[0, 0] = 0.0, -3.0, 0.0
     assert winners(Dirichlet(10), mean, most)[0] != 0

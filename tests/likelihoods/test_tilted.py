@@ -16,7 +16,8 @@ MEANS = torch.tensor([-80.0, -10.0, -3.0, 0.0, 0.5, 3.0, 20.0], dtype=torch.floa
 
 
 def by_quadrature(mean: float, variance: float) -> tuple[float, float, float]:
-    """log Z, and mean and variance of N(f; mean, variance) sigma(f), on a grid that is fine where either factor turns."""
+    """log Z, and mean and variance of N(f; mean, variance) sigma(f), on a grid that is fine where either factor
+    turns."""
     std = np.sqrt(variance)
     ends = np.linspace(mean - 12 * std, mean + 12 * std + (variance if mean < 0 else 0.0), 200_001)
     f = np.unique(np.concatenate([ends, np.linspace(-60, 60, 200_001)]))
@@ -38,7 +39,9 @@ def test_the_logistic_function_is_a_mixture_of_probits() -> None:
 @pytest.mark.parametrize("sign", [-1.0, 1.0])
 def test_tilted_laws_of_the_logistic_function(variance: float, sign: float) -> None:
     found = Bernoulli().tilted(torch.full_like(MEANS, sign), sign * MEANS, torch.full_like(MEANS, variance))
-    for mean, log_z, slope, curvature in zip(MEANS[:, 0].tolist(), *(part[:, 0].tolist() for part in found), strict=True):
+    for mean, log_z, slope, curvature in zip(
+        MEANS[:, 0].tolist(), *(part[:, 0].tolist() for part in found), strict=True
+    ):
         expected, first, second = by_quadrature(mean, variance)
         assert log_z == pytest.approx(expected, abs=1e-6)
         assert mean + sign * variance * slope == pytest.approx(first, rel=1e-5, abs=1e-5)

@@ -69,7 +69,11 @@ def test_a_plausible_range_of_no_width_is_not_said() -> None:
         (Quantity((1.0, 1.0), "×"), Quantity((0.8, 1.25), "×"), "plausible none, or up to ×0.80 … ×1.25"),
         (Quantity(30.0, "°"), Quantity(inf, "°"), "plausible at least ±30°, not determined above"),
         (Quantity((-1.0, 1.0), "px"), Quantity((-inf, inf), "px"), "plausible at least ±1.0 px, not determined above"),
-        (Quantity((0.9, 1.1), "×"), Quantity((0.0, inf), "×"), "plausible at least ×0.90 … ×1.10, not determined above"),
+        (
+            Quantity((0.9, 1.1), "×"),
+            Quantity((0.0, inf), "×"),
+            "plausible at least ×0.90 … ×1.10, not determined above",
+        ),
     ],
 )
 def test_a_plausible_range_may_be_open(least: Quantity, most: Quantity, said: str) -> None:

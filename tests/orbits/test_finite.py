@@ -97,7 +97,16 @@ def test_groups_by_name() -> None:
     assert rows(Permutation.all(3)) == sorted(permutations(range(3)))
     assert rows(Permutation.all(0, 2)) == [(0, 1, 2), (2, 1, 0)]
     assert rows(Permutation.cyclic(4)) == [(0, 1, 2, 3), (1, 2, 3, 0), (2, 3, 0, 1), (3, 0, 1, 2)]
-    square = {(0, 1, 2, 3), (1, 2, 3, 0), (2, 3, 0, 1), (3, 0, 1, 2), (3, 2, 1, 0), (0, 3, 2, 1), (1, 0, 3, 2), (2, 1, 0, 3)}
+    square = {
+        (0, 1, 2, 3),
+        (1, 2, 3, 0),
+        (2, 3, 0, 1),
+        (3, 0, 1, 2),
+        (3, 2, 1, 0),
+        (0, 3, 2, 1),
+        (1, 0, 3, 2),
+        (2, 1, 0, 3),
+    }
     assert set(rows(Permutation.dihedral(4))) == square
     assert rows(Permutation.cyclic(1, 3)) == [(0, 1, 2, 3), (0, 3, 2, 1)]
     x = torch.arange(1.0, 8.0)[None]  # three points in the plane, and a number
@@ -204,7 +213,10 @@ def test_prediction_uses_the_same_elements_for_every_row() -> None:
         (lambda: Permutation([(1, 0)]).elements(torch.rand(1, 3)), "vectors of 2 coordinates"),
         (lambda: Permutation.swap(0, 2).check(torch.Size((2,))), "vectors of at least 3 coordinates"),
         (lambda: Permutation.swap(0, 1).check(torch.Size((5, 5))), "vectors of at least 2 coordinates"),
-        (lambda: Permutation([(0, 1), (1, 0), (0, 1)]).sample(torch.rand(2, 2), 1), "takes 2 to 2 of 3 elements, got 1"),
+        (
+            lambda: Permutation([(0, 1), (1, 0), (0, 1)]).sample(torch.rand(2, 2), 1),
+            "takes 2 to 2 of 3 elements, got 1",
+        ),
     ],
 )
 def test_bad_input_in_one_sentence(make: Callable[..., Any], message: str) -> None:

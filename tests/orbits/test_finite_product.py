@@ -65,7 +65,9 @@ def test_groups_hold_whole_finite_orbits_and_stay_independent() -> None:
     assert samples.points.shape == (2000, 2, 16, 6, 6)
     means = samples.points.detach()[..., 1, 2].mean(-1)
     assert abs(torch.corrcoef(means.T)[0, 1]) < 4 / 2000**0.5
-    flipped = samples.points.flip(-1)  # closed under the last flip only, but the group mean under both orders of the first
+    flipped = samples.points.flip(
+        -1
+    )  # closed under the last flip only, but the group mean under both orders of the first
     torch.testing.assert_close(samples.points.mean(2).sum((-1, -2)), flipped.mean(2).sum((-1, -2)))
 
 

@@ -35,7 +35,9 @@ ORBITS = {
     "noise": lambda: GaussianNoise(),
     "affine * deformation": lambda: Affine() * LocalDeformation(0.7, 4),
     "deformation * affine": lambda: LocalDeformation(0.7, 4) * Affine(),
-    "everything": lambda: Flip() * Rotation() * LocalDeformation(0.7, 4) * Thickness() * Affine() * Contrast() * Brightness(),
+    "everything": lambda: (
+        Flip() * Rotation() * LocalDeformation(0.7, 4) * Thickness() * Affine() * Contrast() * Brightness()
+    ),
 }
 
 

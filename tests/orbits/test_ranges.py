@@ -89,8 +89,12 @@ def test_numbers_and_symmetric_pairs_learn_their_width_alone(name: str) -> None:
 def test_other_pairs_learn_both_sides_and_start_where_they_were_put(name: str) -> None:
     orbit = TWO_SIDED[name]()
     assert all(interval.skew.requires_grad for interval in ranges_of(orbit))
-    again = type(orbit)(**{key: value for key, value in orbit.describe().items() if key not in ("amplitude", "smoothness")})
-    assert all(a.ends() == pytest.approx(b.ends(), rel=1e-4) for a, b in zip(ranges_of(orbit), ranges_of(again), strict=True))
+    again = type(orbit)(
+        **{key: value for key, value in orbit.describe().items() if key not in ("amplitude", "smoothness")}
+    )
+    assert all(
+        a.ends() == pytest.approx(b.ends(), rel=1e-4) for a, b in zip(ranges_of(orbit), ranges_of(again), strict=True)
+    )
 
 
 def test_half_width_and_skew_in_formulae() -> None:
@@ -238,7 +242,9 @@ def test_symmetric_ranges_stay_symmetric_in_training() -> None:
     x, y = torch.rand(24, 6, 6, generator=generator).numpy(), (torch.arange(24) % 2).numpy()
     start = Affine() * Brightness()
     quick = TrainingOptions(num_predict_samples=8)
-    fitted = InvariantGPClassifier(start, max_steps=8, num_inducing=8, num_samples=8, training=quick, random_state=0).fit(x, y)
+    fitted = InvariantGPClassifier(
+        start, max_steps=8, num_inducing=8, num_samples=8, training=quick, random_state=0
+    ).fit(x, y)
     learned = list(ranges_of(fitted.orbit_))
     assert len(learned) == 7
     assert all(interval.ends()[0] == -interval.ends()[1] for interval in learned)

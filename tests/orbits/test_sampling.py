@@ -1,4 +1,5 @@
-"""Base draws: uniform, open, unbiased, independent across rows and groups, and better than iid where they claim to be."""
+"""Base draws: uniform, open, unbiased, independent across rows and groups, and better than iid where they claim to
+be."""
 
 from __future__ import annotations
 

@@ -30,7 +30,9 @@ CARDS = {
 def card(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> tuple[float, float]:
     """A machine with such a GPU; its peaks."""
     (major, minor), count, clock, *peaks = CARDS[request.param]
-    properties = SimpleNamespace(major=major, minor=minor, multi_processor_count=count, clock_rate=clock, total_memory=24 << 30)
+    properties = SimpleNamespace(
+        major=major, minor=minor, multi_processor_count=count, clock_rate=clock, total_memory=24 << 30
+    )
     monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
     monkeypatch.setattr(torch.version, "cuda", "12.8")
     monkeypatch.setattr(torch.cuda, "get_device_properties", lambda device: properties)

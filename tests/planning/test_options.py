@@ -25,7 +25,17 @@ from orbitgp.orbits import GaussianNoise, Identity, Permutation
 from orbitgp.planning.options import TrainerSettings
 
 SHARED = [
-    *("orbit", "kernel", "likelihood", "mean", "feature_map", "num_inducing", "num_samples", "max_steps", "max_seconds"),
+    *(
+        "orbit",
+        "kernel",
+        "likelihood",
+        "mean",
+        "feature_map",
+        "num_inducing",
+        "num_samples",
+        "max_steps",
+        "max_seconds",
+    ),
     *("batch_size", "image_shape", "device", "random_state", "verbose", "inference", "training", "ard"),
 ]
 X = np.random.default_rng(0).normal(size=(24, 2))
@@ -43,7 +53,9 @@ class TestTheShopWindow:
 
     def test_a_page_has_all_ten(self) -> None:
         page = (Path(__file__).parents[2] / "docs" / "reference" / "options.md").read_text(encoding="utf-8")
-        assert re.findall(r"^\| `(\w+)` \| .+ \| .+ \|$", page, re.MULTILINE) == [f.name for f in fields(TrainingOptions)]
+        assert re.findall(r"^\| `(\w+)` \| .+ \| .+ \|$", page, re.MULTILINE) == [
+            f.name for f in fields(TrainingOptions)
+        ]
         assert len(fields(TrainingOptions)) == 10
 
     def test_where_it_is_imported_from(self) -> None:
@@ -75,7 +87,11 @@ class TestTheObject:
 
     def test_numbers_of_numpy_become_plain(self) -> None:
         options = TrainingOptions(inducing_samples=np.int64(8), jitter=np.float32(0.5), exact_seconds=1)
-        assert [type(v) for v in (options.inducing_samples, options.jitter, options.exact_seconds)] == [int, float, float]
+        assert [type(v) for v in (options.inducing_samples, options.jitter, options.exact_seconds)] == [
+            int,
+            float,
+            float,
+        ]
 
     @pytest.mark.parametrize(("options", "error", "sentence"), [
         ({"posterior_rows": "two"}, TypeError, "posterior_rows must be a whole number, got 'two'"),
@@ -91,7 +107,9 @@ class TestTheObject:
         ({"dtype": "float16"}, ValueError, "dtype must be one of auto, float32, float64, got 'float16'"),
         ({"dtype": np.float32}, ValueError, "dtype must be one of auto, float32, float64"),
     ], ids=str)  # fmt: skip
-    def test_one_sentence_about_what_is_wrong(self, options: dict[str, Any], error: type[Exception], sentence: str) -> None:
+    def test_one_sentence_about_what_is_wrong(
+        self, options: dict[str, Any], error: type[Exception], sentence: str
+    ) -> None:
         with pytest.raises(error, match=sentence):
             TrainingOptions(**options)
         with pytest.raises(error, match=sentence):
@@ -156,9 +174,18 @@ class TestNestedNames:
 
 class TestWhatATrainerGets:
     def test_arguments_and_options_in_one_object(self) -> None:
-        model = InvariantGPRegressor(max_steps=7, batch_size=5, num_samples=6, training=TrainingOptions(learning_rate=0.2))
+        model = InvariantGPRegressor(
+            max_steps=7, batch_size=5, num_samples=6, training=TrainingOptions(learning_rate=0.2)
+        )
         settings = trainer_settings(model.get_params(deep=False), GaussianNoise(), seed=9)
-        expected = {"max_steps": 7, "batch_size": 5, "num_samples": 6, "climb_samples": 6, "learning_rate": 0.2, "seed": 9}
+        expected = {
+            "max_steps": 7,
+            "batch_size": 5,
+            "num_samples": 6,
+            "climb_samples": 6,
+            "learning_rate": 0.2,
+            "seed": 9,
+        }
         assert settings == TrainerSettings(**expected)
 
     def test_defaults_stand_in_one_place(self) -> None:
@@ -177,4 +204,6 @@ class TestWhatATrainerGets:
         assert model.model_.inducing_sets().shape == (6, 3, 2)
         other = InvariantGPRegressor(GaussianNoise(0.3), training=replace(training, sampler="qmc"), **QUICK).fit(X, y)
         assert other.evidence_ != model.evidence_
-        assert model.model_.jitter == pytest.approx(1e-4, rel=0.1)  # a fraction of the noise, a tenth of the variance of y
+        assert model.model_.jitter == pytest.approx(
+            1e-4, rel=0.1
+        )  # a fraction of the noise, a tenth of the variance of y

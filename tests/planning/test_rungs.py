@@ -17,9 +17,15 @@ def test_it_rises_step_by_step_to_all_rows_and_draws(rows: int, draws: int | Non
     assert ladder[-1] == Rung(rows, draws)
     for lower, upper in pairwise(ladder):
         assert (lower.rows, lower.draws or 0) < (upper.rows, upper.draws or 0)  # something grows
-    rising = [rung for rung in ladder if rung != for_neighbours(ladder)] if several and rows >= 2 * NEIGHBOUR_ROWS else ladder
+    rising = (
+        [rung for rung in ladder if rung != for_neighbours(ladder)]
+        if several and rows >= 2 * NEIGHBOUR_ROWS
+        else ladder
+    )
     for lower, upper in pairwise(rising):
-        assert upper.draws == lower.draws or (lower.rows == rows and upper.draws <= 2 * lower.draws)  # rows first, then draws
+        assert upper.draws == lower.draws or (
+            lower.rows == rows and upper.draws <= 2 * lower.draws
+        )  # rows first, then draws
     assert len({rung.draws for rung in rising if rung.rows < rows}) <= 1
 
 

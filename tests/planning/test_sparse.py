@@ -36,7 +36,9 @@ Problem = tuple[InvariantGP, Likelihood, torch.Tensor]
 def problem(rows: int, points: int = 8, orbit: Orbit | None = None, likelihood: Likelihood | None = None) -> Problem:
     likelihood = likelihood or Gaussian()
     orbit = orbit or GaussianNoise(0.1).double()
-    model = InvariantGP(ScaleKernel(RBFKernel()).double(), orbit, torch.randn(points, 3).double(), likelihood.num_latents)
+    model = InvariantGP(
+        ScaleKernel(RBFKernel()).double(), orbit, torch.randn(points, 3).double(), likelihood.num_latents
+    )
     return model, likelihood, torch.zeros(rows, 3, dtype=torch.float64)
 
 
@@ -106,7 +108,9 @@ class TestClimbs:
         assert most_evaluations(*problem(200_000, 1000, Identity()), Rung(200_000, None)) == 50
 
     @pytest.mark.parametrize(("free", "limit", "expected"), [(True, None, 50), (True, 1e4, 300), (False, None, 300)])
-    def test_a_run_makes_as_many_unless_the_user_sets_a_limit(self, free: bool, limit: float | None, expected: int) -> None:
+    def test_a_run_makes_as_many_unless_the_user_sets_a_limit(
+        self, free: bool, limit: float | None, expected: int
+    ) -> None:
         model, likelihood, x = problem(20_000, 1000, Identity())
         settings = TrainerSettings(max_seconds=limit, exact_seconds=1e-3)
         run = Trainer(model, likelihood, x, torch.zeros(len(x), 1, dtype=torch.float64), settings, free_steps=free)
@@ -128,8 +132,12 @@ class TestSteps:
         model = InvariantGP(ScaleKernel(RBFKernel()).double(), GaussianNoise(0.1), points, inducing_samples=8)
         return model, Gaussian(), torch.zeros(1).expand(rows, pixels)
 
-    @pytest.mark.parametrize(("rows", "points", "expected"), [(100, 5, 3000), (200_000, 2000, 300), (20_000, 256, None)])
-    def test_there_are_as_many_as_take_ten_minutes_within_bounds(self, rows: int, points: int, expected: int | None) -> None:
+    @pytest.mark.parametrize(
+        ("rows", "points", "expected"), [(100, 5, 3000), (200_000, 2000, 300), (20_000, 256, None)]
+    )
+    def test_there_are_as_many_as_take_ten_minutes_within_bounds(
+        self, rows: int, points: int, expected: int | None
+    ) -> None:
         given = problem(rows, points, Identity())
         free = affordable_steps(*given, TrainerSettings(num_samples=8), free_steps=True)
         assert free.max_steps == (expected or int(600 / step_seconds(*given, free)))

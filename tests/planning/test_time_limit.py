@@ -33,8 +33,8 @@ def test_without_more_rows_all_of_it_is_for_learning() -> None:
 def test_what_follows_is_left() -> None:
     """By hand: 10,000 rows with S draws and one noise take 100 (1e4 S)^2 / 40e9 + (1e12 / 2) / 16e9 s to condition on.
 
-    Before that, an evaluation of 1,000 rows may take 4 * 100 * (1e3 S)^2 / 40e9 + 4 * 1e9 / 16e9 s, and their evidence is
-    measured with fresh draws, in seven times 100 (1e3 S)^2 / 40e9 + (1e9 / 2) / 16e9 s.
+    Before that, an evaluation of 1,000 rows may take 4 * 100 * (1e3 S)^2 / 40e9 + 4 * 1e9 / 16e9 s, and their evidence
+    is measured with fresh draws, in seven times 100 (1e3 S)^2 / 40e9 + (1e9 / 2) / 16e9 s.
     """
     limit = TimeLimit(180.0, 1000, 10_000, Workload(32, 92, CPU, one_noise=True))
     eight, sixteen = 16 + 31.25 + 0.89 + 7 * 0.19125, 64 + 31.25 + 2.81 + 7 * 0.67125
@@ -77,7 +77,8 @@ def test_what_else_may_follow() -> None:
 
 
 def test_fresh_draws_are_measured_on_the_rows_that_there_is_time_for() -> None:
-    """By hand: the posterior of 10,000 rows with 8 draws takes 47.25 s, and measures of 1,000 rows 7 or 16 times 0.19125 s.
+    """By hand: the posterior of 10,000 rows with 8 draws takes 47.25 s, and measures of 1,000 rows 7 or 16 times
+    0.19125 s.
 
     Those of 750 rows take 7 times 0.10318 s.
     """
@@ -126,7 +127,9 @@ class Evaluations:
             return plain(objective, vector)
 
         monkeypatch.setattr(Objective, "__call__", counted)
-        monkeypatch.setattr(run_module, "time", SimpleNamespace(perf_counter=lambda: self.now, process_time=lambda: self.now))
+        monkeypatch.setattr(
+            run_module, "time", SimpleNamespace(perf_counter=lambda: self.now, process_time=lambda: self.now)
+        )
 
 
 @pytest.mark.parametrize("learn_rows", [100, 400])
@@ -166,7 +169,8 @@ def noisy_inputs(max_seconds: float | None, draws: int = 64, fixed: bool = False
 
 
 def test_a_search_takes_half_of_the_time_at_most(monkeypatch: pytest.MonkeyPatch) -> None:
-    """All starts take eighty evaluations. With a limit of 60 some are left out, and the run gets to all rows and draws."""
+    """All starts take eighty evaluations. With a limit of 60 some are left out, and the run gets to all rows and
+    draws."""
     Evaluations(monkeypatch)
     free, limited = noisy_inputs(None), noisy_inputs(60.0)
     for run, draws in ((free, 32), (limited, 64)):

@@ -1,4 +1,5 @@
-"""What was learned as code of other tools. Oracles: kornia and albumentations, if they are there; else Python's parser."""
+"""What was learned as code of other tools. Oracles: kornia and albumentations, if they are there; else Python's
+parser."""
 
 from __future__ import annotations
 

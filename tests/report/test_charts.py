@@ -66,7 +66,8 @@ def test_the_values_of_a_table_are_numbers_to_read() -> None:
 
 
 def test_evidences_of_different_data_do_not_share_a_chart() -> None:
-    """Starts see few of the data, and what was learned on some is conditioned on all: -1,500, -8,600 and -32,000 nats."""
+    """Starts see few of the data, and what was learned on some is conditioned on all: -1,500, -8,600 and -32,000
+    nats."""
     plan = [(50, -1500.0, 5), (300, -8600.0, 4), (1347, -32000.0, 1)]
     rows = [(count, value) for count, value, times in plan for _ in range(times)]
     history = [{"step": i, "rows": count, "bound": value, "orbit": {}} for i, (count, value) in enumerate(rows)]

@@ -18,7 +18,8 @@ from orbitgp.report.finding import FALSE_SUPPORT, finding, is_certain, nats_need
 @pytest.mark.parametrize("learned", [1, 2, 6])
 @pytest.mark.parametrize("tried", [1, 3])
 def test_false_support_is_as_rare_as_it_says(learned: int, tried: int) -> None:
-    """Log likelihood of k means at their best, less that of the true ones: half the squared length of k normal numbers."""
+    """Log likelihood of k means at their best, less that of the true ones: half the squared length of k normal
+    numbers."""
     rng = np.random.default_rng(0)
     gains = 0.5 * np.square(rng.normal(size=(40_000, tried, learned))).sum(-1).max(-1)
     share = np.mean(gains > nats_needed(learned, tried))
@@ -27,7 +28,8 @@ def test_false_support_is_as_rare_as_it_says(learned: int, tried: int) -> None:
 
 
 def test_a_fixed_model_needs_the_odds_of_a_false_word() -> None:
-    """P(likelihood ratio > t) <= 1 / t under the true model: two Gaussian means, a distance apart that makes it tightest."""
+    """P(likelihood ratio > t) <= 1 / t under the true model: two Gaussian means, a distance apart that makes it
+    tightest."""
     rng = np.random.default_rng(1)
     for distance in (1.0, 2.0, 3.0):
         x = rng.normal(size=200_000)
@@ -50,8 +52,18 @@ def test_a_fixed_model_needs_the_odds_of_a_false_word() -> None:
         (174.0, {"certain": False}, "174 nats higher, which is not certain.", False),
         (-50.0, {}, "No invariance is better: with rotations within ±45°, the evidence is 50 nats lower.", False),
         (None, {}, "Learned rotations within ±45°; not compared with no invariance.", False),
-        (100.0, {"stopped": True, "steps": 1}, "Stopped after 1 step, so this is no result yet: so far rotations", False),
-        (-0.0, {}, "Cannot tell whether an invariance helps: with rotations within ±45°, the evidence is the same.", False),
+        (
+            100.0,
+            {"stopped": True, "steps": 1},
+            "Stopped after 1 step, so this is no result yet: so far rotations",
+            False,
+        ),
+        (
+            -0.0,
+            {},
+            "Cannot tell whether an invariance helps: with rotations within ±45°, the evidence is the same.",
+            False,
+        ),
         (100.0, {"converged": False, "steps": 12}, "Not converged after 12 steps, so this is no result yet", False),
     ],
 )

@@ -238,7 +238,9 @@ def test_a_regressor_on_vectors(regressor: Any) -> None:
     assert all(a <= b for a, b in zip(scores.calibration.happened, scores.calibration.happened[1:], strict=False))
 
 
-def test_the_heading_of_the_samples_claims_no_more_than_the_verdict(regressor: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_heading_of_the_samples_claims_no_more_than_the_verdict(
+    regressor: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
     model, x, y, start = regressor
     monkeypatch.setattr(model, "converged_", True)
     for gain, claims in ((50.0, True), (0.1, False), (None, False)):
@@ -251,7 +253,9 @@ def test_the_heading_of_the_samples_claims_no_more_than_the_verdict(regressor: A
 def test_a_range_of_no_size_is_called_none(classifier: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     model, x, y, *_, start = classifier
     for degrees, said in ((0.2, "none"), (17.0, "±17°")):
-        monkeypatch.setattr(model, "describe", lambda angle=degrees: Description("Rotation", {"degrees": Quantity(angle, "°")}))
+        monkeypatch.setattr(
+            model, "describe", lambda angle=degrees: Description("Rotation", {"degrees": Quantity(angle, "°")})
+        )
         assert re.findall(r'class="now">([^<\n]*)', page(Content("digits", model, x, y, start))) == [said]
 
 
@@ -288,13 +292,14 @@ def test_without_test_data_it_says_how_to_have_some(regressor: Any) -> None:
             "So far rotations within ±2°.",
         ),
         (
-            "Cannot tell whether an invariance helps: with turns within ±4° (plausible ±2° to ±6°), the evidence is higher.",
+            "Cannot tell whether an invariance helps: "
+            "with turns within ±4° (plausible ±2° to ±6°), the evidence is higher.",
             "Cannot tell whether an invariance helps.",
             "With turns within ±4° (plausible ±2° to ±6°), the evidence is higher.",
         ),
         (
-            "Insensitive to shifts within ±4 px (plausible ±2 px to ±6 px) sideways and ±1 px (plausible ±0 px to ±2 px) down; "
-            "evidence +12 nats over no invariance.",
+            "Insensitive to shifts within ±4 px (plausible ±2 px to ±6 px) sideways and ±1 px "
+            "(plausible ±0 px to ±2 px) down; evidence +12 nats over no invariance.",
             "Insensitive to shifts within ±4 px sideways and ±1 px down.",
             "Evidence +12 nats over no invariance.",
         ),
@@ -319,7 +324,8 @@ def test_grey_dots_are_explained_where_there_are_some(
 
 
 def test_a_notebook_shows_a_plotted_comparison_once(classifier: Any) -> None:
-    """It shows the figures that pyplot knows at the end of a cell. The HTML of a comparison brings a picture of its own."""
+    """It shows the figures that pyplot knows at the end of a cell. The HTML of a comparison brings a picture of its
+    own."""
     pyplot.close("all")
     compared, own = comparison(classifier[0]), Figure().subplots()
     assert "<img" in compared._repr_html_()

@@ -29,9 +29,15 @@ from orbitgp.report.words import learned, learned_sentence, nats, quantity_label
         ("flip*rotate90", "a set of 8 transformations"),
         ("none", "No invariance: a plain Gaussian process."),
         ("rotation(17)*scale(1.001)", "Learned rotations within ±17° (no scaling);"),
-        ("affine(angle=(-16, 16), scale_x=(0.9999, 1), scale_y=(0.9, 1.1))", "±16°, scaling by ×0.90 to ×1.10 up and down,"),
+        (
+            "affine(angle=(-16, 16), scale_x=(0.9999, 1), scale_y=(0.9, 1.1))",
+            "±16°, scaling by ×0.90 to ×1.10 up and down,",
+        ),
         ("affine(scale_x=(0.9999, 1), scale_y=(0.9, 1.1))", " (no scaling sideways); not compared"),
-        ("affine(scale_x=(0.99, 1.01), scale_y=(0.99, 1.01), shear=(-0.0016, 0.0016))", " (no scaling and no shears); not"),
+        (
+            "affine(scale_x=(0.99, 1.01), scale_y=(0.99, 1.01), shear=(-0.0016, 0.0016))",
+            " (no scaling and no shears); not",
+        ),
         ("scale(1.001)", "Learned no scaling; not compared"),
         ("deformation(0.01, 9)", "Learned no local displacements; not compared"),
         ("rotation(17)*deformation(0.01, 9)", "Learned rotations within ±17° (no local displacements);"),
@@ -53,7 +59,9 @@ def test_the_width_of_an_own_orbit_is_no_smoothing() -> None:
     [
         (Description("Tint", {"scale": Quantity(0.2)}), "Learned Tint of scale 0.20;"),
         (
-            Description("Wave", {"up": Quantity(2.0, "m", (Quantity(1.0, "m"), Quantity(3.0, "m"))), "pace": Quantity(9.5)}),
+            Description(
+                "Wave", {"up": Quantity(2.0, "m", (Quantity(1.0, "m"), Quantity(3.0, "m"))), "pace": Quantity(9.5)}
+            ),
             "Learned Wave of up 2.0 m (plausible 1.0 m to 3.0 m) and pace 9.5;",
         ),
         (
@@ -115,7 +123,8 @@ def test_what_is_plausible_of_many_quantities_is_no_sentence() -> None:
 
 
 def test_no_displacements_are_smooth_beyond_the_input() -> None:
-    """2.6 s are no finding about signals of 0.6 s: all that can be told is that a displacement hardly varies within one."""
+    """2.6 s are no finding about signals of 0.6 s: all that can be told is that a displacement hardly varies within
+    one."""
     described = make_orbit("timewarp(0.1, 2.6, interval=0.01, unit='s')").describe()
     assert "(smooth over 2.6 s)" in learned_sentence(described.within(3.0))
     assert learned_sentence(described.within(0.6)) == "local displacements of 0.10 s (smooth over the whole input)"

@@ -138,7 +138,9 @@ COLOUR = ("Saturation", "Hue", "Stain")
 class TestOrbits:
     def test_every_orbit_of_the_library_is_here(self) -> None:
         abstract = {"Orbit", "FiniteOrbit", "ImageOrbit", "Warp", "SignalOrbit", "SignalWarp"}
-        kinds = {n for n in orbits.__all__ if isinstance(getattr(orbits, n), type) and issubclass(getattr(orbits, n), Orbit)}
+        kinds = {
+            n for n in orbits.__all__ if isinstance(getattr(orbits, n), type) and issubclass(getattr(orbits, n), Orbit)
+        }
         assert kinds - abstract == set(ORBITS)
         assert all(type(make()).__name__ == name for name, make in ORBITS.items())
 
@@ -158,7 +160,8 @@ class TestOrbits:
         shape = (6, 4) if name == "Atoms" else shape
         x = torch.rand(3, *shape, dtype=dtype)
         samples = [
-            o.sample(x, None if hasattr(o, "size") else 8, generator=torch.Generator().manual_seed(0)) for o in (orbit, back)
+            o.sample(x, None if hasattr(o, "size") else 8, generator=torch.Generator().manual_seed(0))
+            for o in (orbit, back)
         ]
         assert torch.equal(samples[0].points, samples[1].points)
         assert orbit.describe().to_dict() == back.describe().to_dict()
@@ -173,8 +176,9 @@ class TestOrbits:
 
     @pytest.mark.parametrize("make", [
         lambda: Affine(angle=(-3, 12), scale_x=(0.9, 1.3), scale_y=None, shift_y=(0, 2)),
-        lambda: Scale((1, 1.3)), lambda: Shear((-0.2, 0.1)), lambda: Translation(1, (-2, 1)), lambda: Brightness((0, 0.3)),
-        lambda: Contrast((0.9, 1.4), pivot=0), lambda: Thickness((-0.5, 0)), lambda: TangentDeformation(thickness=(-0.1, 0.4)),
+        lambda: Scale((1, 1.3)), lambda: Shear((-0.2, 0.1)), lambda: Translation(1, (-2, 1)),
+        lambda: Brightness((0, 0.3)), lambda: Contrast((0.9, 1.4), pivot=0), lambda: Thickness((-0.5, 0)),
+        lambda: TangentDeformation(thickness=(-0.1, 0.4)),
     ], ids=range(8))  # fmt: skip
     def test_two_sided_and_one_sided_ranges(self, tmp_path: Path, make: Any) -> None:
         orbit = make()
@@ -206,7 +210,9 @@ KERNELS: dict[str, Any] = {
     "default": lambda: ScaleKernel(
         RBFKernel(lengthscale_constraint=Positive(**LOG_SCALE)), outputscale_constraint=Positive(**LOG_SCALE)
     ),
-    "rbf": lambda: RBFKernel(ard_num_dims=2, active_dims=(2, 0), lengthscale_prior=GammaPrior(2.0, torch.tensor([[1.0, 2.0]]))),
+    "rbf": lambda: RBFKernel(
+        ard_num_dims=2, active_dims=(2, 0), lengthscale_prior=GammaPrior(2.0, torch.tensor([[1.0, 2.0]]))
+    ),
     "matern": lambda: MaternKernel(
         nu=1.5, lengthscale_constraint=Interval(0.1, 9.0), lengthscale_prior=UniformPrior(0.0, 20.0)
     ),
@@ -221,7 +227,9 @@ KERNELS: dict[str, Any] = {
     "linear": lambda: LinearKernel(active_dims=(1,), variance_prior=HalfCauchyPrior(1.0)),
     "constant": lambda: ConstantKernel(constant_prior=SmoothedBoxPrior(0.1, 3.0, sigma=0.2)),
     "polynomial": lambda: PolynomialKernel(power=3, offset_prior=HorseshoePrior(0.3)),
-    "piecewise": lambda: PiecewisePolynomialKernel(q=1, lengthscale_constraint=Positive(transform=nn.functional.softplus)),
+    "piecewise": lambda: PiecewisePolynomialKernel(
+        q=1, lengthscale_constraint=Positive(transform=nn.functional.softplus)
+    ),
     "spectral mixture": lambda: SpectralMixtureKernel(num_mixtures=2, ard_num_dims=3),
     "random features": lambda: RFFKernel(num_samples=5),
     "cylindrical": lambda: CylindricalKernel(2, RBFKernel(), alpha_prior=GammaPrior(2.0, 2.0)),
@@ -251,11 +259,15 @@ class TestKernels:
         assert len(results[0]) == len(results[1])
         assert all(torch.equal(a, b) for a, b in zip(*results, strict=True))
         assert {type(c) for c in kernel.constraints()} == {type(c) for c in back.constraints()}
-        assert {n: v.dtype for n, v in kernel.state_dict().items()} == {n: v.dtype for n, v in back.state_dict().items()}
+        assert {n: v.dtype for n, v in kernel.state_dict().items()} == {
+            n: v.dtype for n, v in back.state_dict().items()
+        }
 
     @pytest.mark.parametrize("change", [
         lambda k: setattr(k, "nu", 0.5),  # a recipe knows this one
-        lambda k: k.register_constraint("raw_lengthscale", Positive(transform=lambda t: t.exp(), inv_transform=torch.log)),
+        lambda k: k.register_constraint(
+            "raw_lengthscale", Positive(transform=lambda t: t.exp(), inv_transform=torch.log)
+        ),
         lambda k: k.register_prior("mine", GammaPrior(2.0, 2.0), lambda module: module.lengthscale),
         lambda k: setattr(k, "note", 3),
     ])  # fmt: skip
@@ -289,9 +301,9 @@ def through_json(value: Any) -> Any:
 
 class TestValues:
     @pytest.mark.parametrize("value", [
-        None, True, False, 0, -3, 2**70, 0.1, 1e-320, math.inf, -math.inf, "a", "", "\ud800 ü", b"\xff\x00", (), [1, (2,)],
-        (1, (2.0, "b")), {"a": (1, 2)}, {0: {"step": 1.5}, (1, 2): None}, {"$tuple": 1}, {}, [], torch.Size([2, 3]),
-        torch.device("cpu"),
+        None, True, False, 0, -3, 2**70, 0.1, 1e-320, math.inf, -math.inf, "a", "", "\ud800 ü", b"\xff\x00", (),
+        [1, (2,)], (1, (2.0, "b")), {"a": (1, 2)}, {0: {"step": 1.5}, (1, 2): None}, {"$tuple": 1}, {}, [],
+        torch.Size([2, 3]), torch.device("cpu"),
     ], ids=repr)  # fmt: skip
     def test_come_back_as_they_were(self, value: Any) -> None:
         back = through_json(value)

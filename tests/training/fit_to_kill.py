@@ -2,9 +2,9 @@
 
     python tests/fit_to_kill.py FOLDER KILLS [SEED]
 
-Each fit is a process of its own, forked from one that has done it all once already, so that a fit takes a second. Prints one
-line of JSON for each kill: when it came, what was there to go on from, and whether the fit that went on ended where one that
-was never killed ends, to the last bit.
+Each fit is a process of its own, forked from one that has done it all once already, so that a fit takes a second.
+Prints one line of JSON for each kill: when it came, what was there to go on from, and whether the fit that went on
+ended where one that was never killed ends, to the last bit.
 """
 
 from __future__ import annotations
@@ -39,7 +39,13 @@ def fit(checkpoint: Path | None) -> InvariantGPRegressor:
     rng = np.random.default_rng(0)
     X = rng.uniform(-2, 2, (24, 2))
     y = np.sin(X[:, 0] + X[:, 1]) + 0.1 * rng.normal(size=24)
-    settings: dict[str, Any] = {"max_steps": 40, "num_samples": 8, "num_inducing": 10, "batch_size": 10, "random_state": 0}
+    settings: dict[str, Any] = {
+        "max_steps": 40,
+        "num_samples": 8,
+        "num_inducing": 10,
+        "batch_size": 10,
+        "random_state": 0,
+    }
     estimator = InvariantGPRegressor(GaussianNoise(0.5), likelihood="student-t", **settings)
     return estimator.fit(X, y, checkpoint=checkpoint, checkpoint_every=0.0, resume=checkpoint is not None)
 

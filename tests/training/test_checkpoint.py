@@ -1,4 +1,5 @@
-"""Checkpoints: a fit that is killed, stopped or interrupted goes on and ends where it would have ended, to the last bit."""
+"""Checkpoints: a fit that is killed, stopped or interrupted goes on and ends where it would have ended, to the last
+bit."""
 
 from __future__ import annotations
 
@@ -119,7 +120,9 @@ CASES: dict[str, Callable[[], Any]] = {
     ),
     "no orbit": lambda: InvariantGPRegressor(mean="linear", **QUICK),
     "finite orbit": lambda: InvariantGPRegressor(Permutation.swap(0, 1), likelihood="student-t", **QUICK),
-    "iid": lambda: InvariantGPRegressor(GaussianNoise(0.5), **QUICK, training=TrainingOptions(sampler="iid", dtype="float32")),
+    "iid": lambda: InvariantGPRegressor(
+        GaussianNoise(0.5), **QUICK, training=TrainingOptions(sampler="iid", dtype="float32")
+    ),
     "kernel": lambda: InvariantGPRegressor(
         GaussianNoise(0.5),
         ScaleKernel(RBFKernel(ard_num_dims=2, lengthscale_prior=GammaPrior(2.0, 2.0)) + PeriodicKernel()),
@@ -163,7 +166,9 @@ class TestExactly:
 
     def test_watching_a_run_does_not_change_it(self, tmp_path: Path) -> None:
         X, y = table()
-        watched = CASES["natural"]().fit(X, y, checkpoint=tmp_path / "run", checkpoint_every=0.0, callback=lambda record: None)
+        watched = CASES["natural"]().fit(
+            X, y, checkpoint=tmp_path / "run", checkpoint_every=0.0, callback=lambda record: None
+        )
         assert fit_to_kill.digest(watched) == expected("natural")
 
     @pytest.mark.slow
@@ -406,7 +411,9 @@ class TestInterrupted:
         X, y = table()
         path, estimator = tmp_path / "run.safetensors", CASES["natural"]()
         with pytest.raises(KeyboardInterrupt):
-            estimator.fit(X, y, checkpoint=path, checkpoint_every=0.0, callback=self.at(8, lambda: (ctrl_c(), ctrl_c())))
+            estimator.fit(
+                X, y, checkpoint=path, checkpoint_every=0.0, callback=self.at(8, lambda: (ctrl_c(), ctrl_c()))
+            )
         assert not hasattr(estimator, "model_")
         assert read_checkpoint(path).steps == 7
         fitted = CASES["natural"]().fit(X, y)
@@ -491,5 +498,7 @@ def test_a_checkpoint_of_another_version_is_refused_in_a_sentence(tmp_path: Path
     kind, config, tensors = container.read(path)
     del config["state"]["optima"]
     container.write(path, kind, config, tensors)
-    with pytest.raises(SavedFileError, match="was written by another version of orbitgp, and this one cannot go on from it"):
+    with pytest.raises(
+        SavedFileError, match="was written by another version of orbitgp, and this one cannot go on from it"
+    ):
         model.fit(x, x.sum(1), checkpoint=path, resume=True)

@@ -40,8 +40,11 @@ def reach_of(vector: np.ndarray) -> float:
     return float(vector[LEARNED.is_reach][0])
 
 
-def survivors(evidence: Evidence, reaches: list[float], fresh: dict[float, float] | None = None, sees_all: bool = True) -> Any:
-    """The reaches that climb on, if optima lie at these; ``fresh`` is the evidence on fresh draws where that differs."""
+def survivors(
+    evidence: Evidence, reaches: list[float], fresh: dict[float, float] | None = None, sees_all: bool = True
+) -> Any:
+    """The reaches that climb on, if optima lie at these; ``fresh`` is the evidence on fresh draws where that
+    differs."""
     optima = [Optimum(evidence(r), vector(r), None, (fresh or {}).get(r, evidence(r))) for r in reaches]
     found = contenders(optima, sees_all, LEARNED, lambda vector: evidence(reach_of(vector)))
     return [reach_of(optimum.vector) for optimum in found]
@@ -90,7 +93,8 @@ def test_the_more_fresh_draws_change_the_more_may_still_win() -> None:
 
 
 def test_one_that_cannot_win_hides_none_that_may() -> None:
-    """The last one lies behind another that is certain to lose, but fresh draws change it by more than it lies behind."""
+    """The last one lies behind another that is certain to lose, but fresh draws change it by more than it lies
+    behind."""
     evidence = hills(at1=100.0, at3=95.0, at6=112.0)
     assert survivors(evidence, [1.0, 3.0, 6.0], fresh={6.0: 94.0}) == [1.0, 6.0]
 
@@ -153,7 +157,9 @@ class TestNeighbours:
         here = np.ones(len(learned.is_reach))
         reaches = np.flatnonzero(learned.is_reach)
         for value_at, alone in ((flat, []), (lambda at: float(at.sum() > here.sum()), [(i,) for i in reaches])):
-            moved = [tuple(np.flatnonzero(found != here)) for found in neighbours(Optimum(0.0, here), learned, value_at)]
+            moved = [
+                tuple(np.flatnonzero(found != here)) for found in neighbours(Optimum(0.0, here), learned, value_at)
+            ]
             assert moved == [*2 * [tuple(reaches)], *alone]
 
     def test_near_ones_are_higher_lie_between_and_keep_the_kernel(self) -> None:

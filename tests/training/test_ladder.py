@@ -146,7 +146,8 @@ def seen_as_image(a: Tensor) -> Tensor:
     ids=["noise", "shift of signals", "rotation"],
 )
 def test_an_orbit_is_not_behind_the_model_without_it(orbit: Orbit, seen: Callable[..., Any]) -> None:
-    """A fast wave has two optima: a short lengthscale, or all noise. From the long one that is given, an orbit finds noise."""
+    """A fast wave has two optima: a short lengthscale, or all noise. From the long one that is given, an orbit finds
+    noise."""
     a = torch.rand(20, dtype=torch.float64, generator=torch.Generator().manual_seed(0))
     x, y = seen(a), torch.sin(12 * a)[:, None] + 0.1 * torch.randn(20, 1, generator=torch.Generator().manual_seed(1))
     none = make(Identity(), x, y, lengthscale=2.0)
@@ -178,7 +179,8 @@ def test_draws_double_until_fresh_ones_agree() -> None:
 
 
 def test_at_the_end_draws_stand_for_the_infinite_orbit() -> None:
-    """Its evidence is a closed form. With the fewest draws that a run may end with, evidences are two nats apart here."""
+    """Its evidence is a closed form. With the fewest draws that a run may end with, evidences are two nats apart
+    here."""
     x, scale = 4 * torch.rand(14, 2, dtype=torch.float64), 1.5
     y = torch.sin(2 * x[:, :1]) + torch.sin(x[:, 1:])
     climber = make(Drawn(scale, learn=False).double(), x, y)
@@ -199,7 +201,8 @@ def test_draws_that_are_fixed_stay_and_fresh_ones_tell_their_error() -> None:
 
 
 def test_what_the_last_doubling_gained_is_not_yet_certain() -> None:
-    """Odd or even digits need more than 16 draws of shifts, so the best parameters of the infinite orbit are not known yet."""
+    """Odd or even digits need more than 16 draws of shifts, so the best parameters of the infinite orbit are not known
+    yet."""
     data = digits()
     x, y = torch.from_numpy(data.x_train[:30]).double(), torch.from_numpy(data.y_train[:30, None] % 2 - 0.5).double()
     climber = make(Translation(2.0).double(), x, y, draws=16, several=False)
@@ -226,7 +229,8 @@ def test_what_fresh_draws_take_away_at_the_end_is_not_certain_either() -> None:
 
 @pytest.mark.slow
 def test_an_orbit_does_not_feed_on_the_draws_that_it_learns_from() -> None:
-    """Noise on iris. The infinite orbit's evidence is a closed form: there, what was learned is not behind no orbit at all."""
+    """Noise on iris. The infinite orbit's evidence is a closed form: there, what was learned is not behind no orbit at
+    all."""
     data = load_iris()
     x = torch.from_numpy((data.data - data.data.mean(0)) / data.data.std(0))[::3]
     likelihood = GaussianIndicators(3)
@@ -266,9 +270,12 @@ def test_a_budget_ends_a_run_and_the_best_is_kept() -> None:
 
 
 def test_a_budget_that_ends_before_the_orbit_is_tried_keeps_the_best() -> None:
-    """Evaluations without the orbit come first, from several lengthscales. Their line searches go to where evidence is low."""
+    """Evaluations without the orbit come first, from several lengthscales. Their line searches go to where evidence is
+    low."""
     x, y = wave()
-    ends = [make(Drawn(0.2).double(), x, y, fixed_draws=4, max_steps=steps).run().log_evidence for steps in range(1, 30, 3)]
+    ends = [
+        make(Drawn(0.2).double(), x, y, fixed_draws=4, max_steps=steps).run().log_evidence for steps in range(1, 30, 3)
+    ]
     assert all(later > earlier - 0.5 for earlier, later in pairwise(ends))
 
 
@@ -294,14 +301,17 @@ def test_starts_are_not_scored_when_the_time_is_over(
 def test_fresh_draws_score_no_climb_when_the_time_is_over(
     monkeypatch: pytest.MonkeyPatch, let_pass: Callable[[float], None]
 ) -> None:
-    """The first score takes longer than the limit, so no second one begins but that of the end; what was climbed is kept."""
+    """The first score takes longer than the limit, so no second one begins but that of the end; what was climbed is
+    kept."""
     found: list[tuple[Vector, int]] = []
     fresh_at = Objective.fresh_at
 
     def slow(objective: Objective, vector: Vector, sets: Sequence[int] = (1, 2)) -> FreshEvidence:
         found.append((vector, len(sets)))
         let_pass(2.0 if len(found) == 1 else 0.0)
-        return fresh_at(objective, vector, sets)._replace(value=-1e9)  # no climb is supported, and all are scored on the way
+        return fresh_at(objective, vector, sets)._replace(
+            value=-1e9
+        )  # no climb is supported, and all are scored on the way
 
     monkeypatch.setattr(Objective, "fresh_at", slow)
     climber = make(Drawn(0.2).double(), *wave(), fixed_draws=4, limit=TimeLimit(2.0))

@@ -61,7 +61,9 @@ def test_parameters_that_are_too_many_for_a_whole_hessian() -> None:
     [1e-9 * np.eye(4), 1e4 * np.eye(4), np.diag([1.0, 1.0, 1.0, 1e-12]), np.diag([1e-6, 1e6, 1.0, 1e-6])],
     ids=["too stiff", "too soft", "one direction too stiff", "both"],
 )
-@pytest.mark.parametrize("start", [np.zeros(4), curved()[1] + [0.0, 0.0, 0.0, 2.0]], ids=["from zero", "along one axis"])
+@pytest.mark.parametrize(
+    "start", [np.zeros(4), curved()[1] + [0.0, 0.0, 0.0, 2.0]], ids=["from zero", "along one axis"]
+)
 def test_a_wrong_curvature_of_a_coarser_objective_does_not_end_the_search(wrong: np.ndarray, start: np.ndarray) -> None:
     """By such a Hessian no step could gain anything. The search must not believe it."""
     hessian, best = curved()
@@ -150,7 +152,8 @@ def test_a_search_that_cannot_come_so_high_ends_early() -> None:
 
 
 def test_a_search_that_is_stuck_begins_again_without_its_hessian() -> None:
-    """The kink of a narrow, bent valley misleads the Hessian; from (-1, 1.2) a search alone ends 4.3 nats below the top."""
+    """The kink of a narrow, bent valley misleads the Hessian; from (-1, 1.2) a search alone ends 4.3 nats below the
+    top."""
 
     def valley(v: Any) -> tuple[float, Any]:
         side = np.sign(v[1] - v[0] ** 2)

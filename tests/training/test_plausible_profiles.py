@@ -26,7 +26,8 @@ def flat_above(r: float) -> tuple[float, float]:
 
 
 def surface(profile: Profile) -> Callable[[np.ndarray], tuple[float, np.ndarray]]:
-    """A function of (a, r, b) with this profile in r. The best a is r², the best b 3 r, and a matters more where r is large."""
+    """A function of (a, r, b) with this profile in r. The best a is r², the best b 3 r, and a matters more where r is
+    large."""
 
     def function(vector: np.ndarray) -> tuple[float, np.ndarray]:
         a, r, b = vector

@@ -43,7 +43,8 @@ def make_trainer(likelihood: Gaussian, finite: bool, **options: Any) -> Trainer:
 
 
 def log_evidence(model: Any, finite: bool) -> Any:
-    """log p(y), of both outputs, by a dense covariance: the inducing points determine f, so that the best bound is this."""
+    """log p(y), of both outputs, by a dense covariance: the inducing points determine f, so that the best bound is
+    this."""
     x, y, _, _ = problem(finite)
 
     def k(a: Any, b: Any) -> Any:

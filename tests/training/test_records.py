@@ -21,7 +21,11 @@ def make_trainer(inducing: torch.Tensor, **options: Any) -> Trainer:
     x = torch.linspace(-2, 2, 20)[:, None]
     model = InvariantGP(RBFKernel(), GaussianNoise(0.3), inducing, jitter=1e-12)
     return Trainer(
-        model, Gaussian(1, 0.1), x, x.sin().double(), TrainerSettings(max_steps=40, num_samples=8, start_rows=0, **options)
+        model,
+        Gaussian(1, 0.1),
+        x,
+        x.sin().double(),
+        TrainerSettings(max_steps=40, num_samples=8, start_rows=0, **options),
     )
 
 

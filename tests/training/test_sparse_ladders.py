@@ -95,14 +95,21 @@ class TestSomeRows:
     def test_the_evidence_says_so(self) -> None:
         x = np.random.default_rng(0).normal(size=(300, 2))
         options = TrainingOptions(exact_seconds=1e-5, start_rows=0)
-        model = InvariantGPRegressor(GaussianNoise(0.1), num_inducing=5, training=options, random_state=0).fit(x, x[:, 0])
+        model = InvariantGPRegressor(GaussianNoise(0.1), num_inducing=5, training=options, random_state=0).fit(
+            x, x[:, 0]
+        )
         assert f"learned on {model.evidence_.learned_from} of 300 data" in str(model.evidence_)
 
 
 class TestAtTheTop:
     @pytest.mark.parametrize(
         ("orbit", "likelihood"),
-        [(None, Gaussian()), (None, Bernoulli()), (Permutation.swap(0, 1), Dirichlet(2, 0.01)), (Identity(), Bernoulli())],
+        [
+            (None, Gaussian()),
+            (None, Bernoulli()),
+            (Permutation.swap(0, 1), Dirichlet(2, 0.01)),
+            (Identity(), Bernoulli()),
+        ],
     )
     def test_the_gradient_is_gone_and_the_run_says_so(self, orbit: Orbit | None, likelihood: Likelihood) -> None:
         run = trainer(deepcopy(orbit), deepcopy(likelihood))
@@ -116,7 +123,9 @@ class TestAtTheTop:
         top = collapsed.evidence_with_gradient(run.likelihood, run.y).log_evidence
         assert top == pytest.approx(run.history[-1]["bound"], abs=1e-2 if run.likelihood.num_locals else 1e-6)
         # A step along the gradient gains nothing worth having.
-        learned = [p for p in (*run.model.parameters(), *run.likelihood.parameters()) if p.requires_grad and p.grad is not None]
+        learned = [
+            p for p in (*run.model.parameters(), *run.likelihood.parameters()) if p.requires_grad and p.grad is not None
+        ]
         gradients = [p.grad.clone() for p in learned if p.grad is not None]
         for step in (1e-4, 1e-3, 1e-2):
             for parameter, gradient in zip(learned, gradients, strict=True):
@@ -180,9 +189,11 @@ def test_a_noise_that_has_run_off_rises_before_the_run_goes_on(options: dict[str
 class TestLimits:
     @pytest.mark.parametrize(("limit", "rows"), [(None, 150), (1e6, 200), (101.0, 80), (4.0, 50)])
     def test_the_start_has_as_many_rows_as_there_is_time_for(self, limit: float | None, rows: int) -> None:
-        """By hand: 20 evaluations of 80 rows with 16 draws take 20 * 4 * 12,296 (80 * 16)^2 operations at 16e9 a second, 101 s.
+        """By hand: 20 evaluations of 80 rows with 16 draws take 20 * 4 * 12,296 (80 * 16)^2 operations at 16e9 a
+        second, 101 s.
 
-        A start has a quarter of the time for learning, and 50 rows at least. Without a limit it has 150, whatever they take.
+        A start has a quarter of the time for learning, and 50 rows at least. Without a limit it has 150, whatever they
+        take.
         """
         x = torch.zeros(1, dtype=torch.float64).expand(200, 12_288)
         model = InvariantGP(ScaleKernel(RBFKernel()).double(), GaussianNoise(0.3).double(), x[:2].clone())
@@ -218,7 +229,8 @@ class TestLimits:
         assert not run.converged
 
     @pytest.mark.parametrize(
-        ("limit", "pace", "expected"), [(None, 9.0, 128), (1e6, 1.0, 128), (2.0, 1.0, 64), (2.0, 2.0, 32), (0.0, 1.0, 16)]
+        ("limit", "pace", "expected"),
+        [(None, 9.0, 128), (1e6, 1.0, 128), (2.0, 1.0, 64), (2.0, 2.0, 32), (0.0, 1.0, 16)],
     )
     def test_the_last_posterior_has_as_many_draws_as_there_is_time_for(
         self, limit: float | None, pace: float, expected: int, monkeypatch: pytest.MonkeyPatch
@@ -271,14 +283,19 @@ class TestGoingOn:
                     parameter.add_(0.1)
             again.load_state_dict(torch.load(state, weights_only=False))
             again.run()
-            assert all(torch.equal(a, b) for a, b in zip(again.model.parameters(), undisturbed.model.parameters(), strict=True))
+            assert all(
+                torch.equal(a, b) for a, b in zip(again.model.parameters(), undisturbed.model.parameters(), strict=True)
+            )
             assert [r["bound"] for r in again.history] == [r["bound"] for r in undisturbed.history]
             assert again.steps == undisturbed.steps
             assert again.converged
 
     def test_a_fit_that_is_killed_and_resumed(self, tmp_path: Path) -> None:
         x, y = (part.numpy() for part in data())
-        make = lambda: InvariantGPRegressor(GaussianNoise(0.5), inference="sparse", num_inducing=8, random_state=0)  # noqa: E731
+
+        def make() -> InvariantGPRegressor:
+            return InvariantGPRegressor(GaussianNoise(0.5), inference="sparse", num_inducing=8, random_state=0)
+
         undisturbed = make().fit(x, y[:, 0])
         path = tmp_path / "run.safetensors"
         last = undisturbed.history_[-1]["step"]
@@ -324,7 +341,9 @@ def test_the_user_fixes_the_draws() -> None:
     assert {record["num_samples"] for record in fixed.history_} == {6}
     assert fixed.converged_
     tops = [
-        CollapsedGP(fixed.model_, torch.from_numpy(x), samples).condition(fixed.likelihood_, torch.from_numpy(y)).log_evidence
+        CollapsedGP(fixed.model_, torch.from_numpy(x), samples)
+        .condition(fixed.likelihood_, torch.from_numpy(y))
+        .log_evidence
         for samples in (6, 12)
     ]
     assert fixed.history_[-1]["bound"] == pytest.approx(tops[0], abs=1e-5)
@@ -348,7 +367,8 @@ def of_digits(learn_points: bool = True) -> Trainer:
 
 
 def test_inducing_points_by_the_thousand_find_their_place_within_few_evaluations() -> None:
-    """They move in units of the distance between inputs. In units of their spread, 389 evaluations led to a lower top."""
+    """They move in units of the distance between inputs. In units of their spread, 389 evaluations led to a lower
+    top."""
     run, still = of_digits(), of_digits(learn_points=False)
     bound = run.run()[-1]["bound"]
     assert run.converged

@@ -165,7 +165,9 @@ def test_units_of_pixels_do_not_matter() -> None:
     for unit in (1e-6, 1e6):
         # In single precision, other units are rounded otherwise, and a flat top is left half a nat earlier or later.
         options = TrainingOptions(dtype="float64")
-        model = InvariantGPClassifier(Rotation(10), likelihood="gaussian", num_samples=8, random_state=0, training=options)
+        model = InvariantGPClassifier(
+            Rotation(10), likelihood="gaussian", num_samples=8, random_state=0, training=options
+        )
         model.fit(unit * x, y)
         found.append((model.evidence_.value, model.predict_proba(unit * x)))
     for evidence, probs in found[1:]:
@@ -200,7 +202,9 @@ def test_a_scale_for_each_feature_finds_the_one_that_matters() -> None:
     y = np.sin(2 * x[:, 0])
     model = InvariantGPRegressor(GaussianNoise(0.2, num_features=2), num_samples=8, random_state=0).fit(x, y)
     # The noise makes the kernel wider: how wide is all that the data can tell.
-    first, second = (model.kernel_.base_kernel.lengthscale.square() + 2 * model.orbit_.scale.square()).sqrt()[0].tolist()
+    first, second = (
+        (model.kernel_.base_kernel.lengthscale.square() + 2 * model.orbit_.scale.square()).sqrt()[0].tolist()
+    )
     assert 0.5 < first < 2.0
     assert second > 5 * first
     plain = InvariantGPRegressor(random_state=0).fit(x, y)

@@ -42,7 +42,9 @@ def test_rates_are_in_units_of_the_inputs() -> None:
 def test_inducing_points_at_all_data_stay_there() -> None:
     x, y = toy_data()
     trainer = make_trainer(Identity(), data=(x, y), size=len(x), start_rows=0)
-    assert not any(p is trainer.model.inducing for group in trainer.stochastic.optimizer.param_groups for p in group["params"])
+    assert not any(
+        p is trainer.model.inducing for group in trainer.stochastic.optimizer.param_groups for p in group["params"]
+    )
 
 
 def test_the_jitter_follows_the_noise_down_and_not_below_what_failed() -> None:
@@ -89,14 +91,18 @@ def test_the_time_budget_is_kept(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_the_history_is_complete() -> None:
     seen: list[Any] = []
     kernel = ScaleKernel(RBFKernel(ard_num_dims=2))
-    trainer = make_trainer(GaussianNoise(0.1), kernel=kernel, max_steps=32, hooks={"callback": seen.append}, start_rows=0)
+    trainer = make_trainer(
+        GaussianNoise(0.1), kernel=kernel, max_steps=32, hooks={"callback": seen.append}, start_rows=0
+    )
     history = trainer.run()
     assert history is trainer.history
     assert seen == history
     assert [record["step"] for record in history] == list(range(1, 33))
     assert all(later["seconds"] > earlier["seconds"] for earlier, later in itertools.pairwise(history))
     for record in history:
-        assert set(record) == {*("step", "seconds", "bound", "orbit", "outputscale", "lengthscale", "noise", "blend", "jitter")}
+        assert set(record) == {
+            *("step", "seconds", "bound", "orbit", "outputscale", "lengthscale", "noise", "blend", "jitter")
+        }
         assert all(math.isfinite(v) for name, v in record.items() if name != "orbit")
         assert record["orbit"].keys() == {"scale"}
     last = history[-1]
@@ -154,7 +160,8 @@ def test_q_steps_are_shorter_where_they_are_noisy() -> None:
 
 
 def test_parts_of_the_data_stand_for_all_of_them(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The bounds of an epoch average to that of all data; q(u) from half of some equal data is q(u) from all of them."""
+    """The bounds of an epoch average to that of all data; q(u) from half of some equal data is q(u) from all of
+    them."""
     monkeypatch.setattr("orbitgp.training.stochastic_steps._INDUCING_RATE", 1e-12)
     trainer = make_trainer(Identity(), batch_size=10, learning_rate=1e-12, max_steps=100)
     monkeypatch.setattr(trainer.stochastic.posterior, "update", lambda rho: None)
@@ -287,7 +294,9 @@ def test_local_parameters_are_never_those_of_the_scored_draws(monkeypatch: pytes
     drawn, used = [], []
     sample, quadratic = trainer.stochastic.model.orbit.sample, trainer.likelihood.quadratic
     monkeypatch.setattr(trainer.model.orbit, "sample", lambda *given: drawn.append(1) or sample(*given))
-    monkeypatch.setattr(trainer.likelihood, "quadratic", lambda y, local: used.append(len(drawn)) or quadratic(y, local))
+    monkeypatch.setattr(
+        trainer.likelihood, "quadratic", lambda y, local: used.append(len(drawn)) or quadratic(y, local)
+    )
     trainer.stochastic.step()
     draws = used[-1]
     assert draws == len(drawn)  # the last use of local parameters is with the last draws

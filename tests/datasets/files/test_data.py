@@ -48,9 +48,13 @@ class TestSignals:
 
     def test_signals_of_unequal_length(self, tmp_path: Path) -> None:
         path = self.write(tmp_path, [[[0, 1, 2, 3, 4]], [[0, 2, 4]]])
-        with pytest.raises(DatasetError, match=r"1 of 2 signals .* are shorter than others, first in row 2: .*--resample"):
+        with pytest.raises(
+            DatasetError, match=r"1 of 2 signals .* are shorter than others, first in row 2: .*--resample"
+        ):
             load(path, ReadOptions(signal=True))
-        padded, stretched = (load(path, ReadOptions(signal=True, **how)) for how in ({"impute": True}, {"resample": True}))
+        padded, stretched = (
+            load(path, ReadOptions(signal=True, **how)) for how in ({"impute": True}, {"resample": True})
+        )
         np.testing.assert_array_equal(padded.x, [[0, 1, 2, 3, 4], [0, 2, 4, 4, 4]])
         np.testing.assert_array_equal(stretched.x, [[0, 1, 2, 3, 4], [0, 1, 2, 3, 4]])
         new = self.write(tmp_path, [[[0, 3]]], name="new.npz")

@@ -166,7 +166,9 @@ class TestPictures:
     def test_decimals_that_are_no_pixels_are_refused(self, tmp_path: Path) -> None:
         for name in "ab":
             self.save(tmp_path / name, np.linspace(0, 900, 20, dtype=np.float32).reshape(4, 5), "0.tif")
-        with pytest.raises(DatasetError, match=r"0\.tif has pixels from 0 to 900, and not from 0 to 1: bring them to 0 to 1"):
+        with pytest.raises(
+            DatasetError, match=r"0\.tif has pixels from 0 to 900, and not from 0 to 1: bring them to 0 to 1"
+        ):
             load(tmp_path)
 
     def test_images_that_cannot_be_read_are_left_out_and_listed(self, tmp_path: Path) -> None:

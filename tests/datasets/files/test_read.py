@@ -102,7 +102,9 @@ def test_pixels_beyond_the_range_of_pixels_are_noted_and_not_inverted(tmp_path: 
     x[:, 2, 2] = 2.5e6
     np.savez(tmp_path / "d.npz", x=x, y=np.arange(6) % 2)
     assert "the pixels go from 0 to 2,500,000, and not from 0 to 1" in load(tmp_path / "d.npz").notes[0]
-    with pytest.raises(DatasetError, match=r"--invert turns pixels p into 1 - p, but those in .* go from 0 to 2,500,000"):
+    with pytest.raises(
+        DatasetError, match=r"--invert turns pixels p into 1 - p, but those in .* go from 0 to 2,500,000"
+    ):
         load(tmp_path / "d.npz", ReadOptions(invert=True))
     np.savez(tmp_path / "bright.npz", x=255.0 - 255 * (x > 0), y=np.arange(6) % 2)
     assert "bring the background to 0" in load(tmp_path / "bright.npz").notes[1]

@@ -31,7 +31,9 @@ def test_rotation_by_a_quarter_turn_is_rot90() -> None:
     for shape in ((8, 8), (9, 9), (3, 6, 6)):
         x = torch.rand(2, *shape, dtype=torch.float64)
         xa = (
-            Rotation(90).double().transform(x, torch.tensor([1.0, 0.0, 0.5], dtype=torch.float64).view(1, 3, 1).expand(2, 3, 1))
+            Rotation(90)
+            .double()
+            .transform(x, torch.tensor([1.0, 0.0, 0.5], dtype=torch.float64).view(1, 3, 1).expand(2, 3, 1))
         )
         torch.testing.assert_close(xa[:, 0], x.rot90(1, (-2, -1)), rtol=0, atol=1e-6)  # u = 1: counter-clockwise
         torch.testing.assert_close(xa[:, 1], x.rot90(-1, (-2, -1)), rtol=0, atol=1e-6)
@@ -168,7 +170,9 @@ def test_describe_speaks_the_units_of_the_constructor() -> None:
 
 
 def test_parameters_live_in_units_for_one_learning_rate() -> None:
-    parameters = {name: p.item() for name, p in Affine(8.6, 1.16, 1.16, 0.15, 1.5, 1.5).named_parameters() if "half" in name}
+    parameters = {
+        name: p.item() for name, p in Affine(8.6, 1.16, 1.16, 0.15, 1.5, 1.5).named_parameters() if "half" in name
+    }
     assert parameters["ranges.angle.half_width"] == pytest.approx(8.6 * pi / 180)
     assert parameters["ranges.scale_x.half_width"] == pytest.approx(log(1.16))
     assert parameters["ranges.shift_x.half_width"] == pytest.approx(0.15)

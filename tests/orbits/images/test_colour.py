@@ -81,7 +81,9 @@ class TestOracles:
         x = rand(2, *shape)
         for width, found in zip(drawn(0, 1.4), samples(Blur(1.4), x, U).swapaxes(0, 1), strict=True):
             axes = (0,) * (x.ndim - 2) + (width + 1e-3,) * 2
-            np.testing.assert_allclose(found, gaussian_filter(x.numpy(), axes, mode="nearest", radius=8), rtol=1e-5, atol=1e-8)
+            np.testing.assert_allclose(
+                found, gaussian_filter(x.numpy(), axes, mode="nearest", radius=8), rtol=1e-5, atol=1e-8
+            )
 
     def test_stain_changes_the_amount_of_each_dye(self) -> None:
         amounts = np.array([0.8, 0.5])  # of haematoxylin and eosin, in one colour
@@ -99,7 +101,9 @@ class TestOracles:
         u = torch.tensor([[[0.4, 0.9, 0.8]]], dtype=torch.float64)
         found = samples(Cutout(3.5), x, u)[0, 0]
         side, centre = 0.8 * 3.5, (0.4 * 6, 0.9 * 7)
-        inside = [np.abs((np.arange(n * fine) + 0.5) / fine - c) < side / 2 for n, c in zip((6, 7), centre, strict=True)]
+        inside = [
+            np.abs((np.arange(n * fine) + 0.5) / fine - c) < side / 2 for n, c in zip((6, 7), centre, strict=True)
+        ]
         share = np.outer(*inside).reshape(6, fine, 7, fine).mean((1, 3))
         expected = x[0].numpy() * (1 - share) + x.mean().item() * share
         np.testing.assert_allclose(found, expected, atol=0.05)
@@ -113,7 +117,9 @@ class TestAll:
         x = rand(2, 3, 5, 6).float()
         neutral = {"blur": Blur(0.2, learn=False), "cutout": Cutout(1e-9, learn=False)}
         pairs = {"saturation": Saturation, "hue": Hue, "gamma": Gamma}
-        orbit: Orbit = Stain((1, 1), (1, 1), frozen=("haematoxylin", "eosin")) if name == "stain" else neutral.get(name, Blur())
+        orbit: Orbit = (
+            Stain((1, 1), (1, 1), frozen=("haematoxylin", "eosin")) if name == "stain" else neutral.get(name, Blur())
+        )
         if name in pairs:
             orbit = pairs[name]((0, 0) if name == "hue" else (1, 1), learn=False)
         found = orbit.transform(x, torch.rand(2, 4, orbit.draws_for(x.shape[1:])))
@@ -170,6 +176,8 @@ def test_saturation_is_learned_where_the_kind_of_colour_counts_and_not_its_stren
     angle, length = rng.uniform(0, 2 * np.pi, 40), 3 ** rng.uniform(-1, 1, 40)
     plane = np.stack([np.cos(angle), np.sin(angle)], 1) * length[:, None]
     x, y = 0.5 + np.einsum("nk,kcij->ncij", plane, patterns), np.sin(2 * angle) + 0.05 * rng.normal(size=40)
-    plain, learned = (InvariantGPRegressor(o, inference="exact", random_state=0).fit(x, y) for o in (None, Saturation(1.3)))
+    plain, learned = (
+        InvariantGPRegressor(o, inference="exact", random_state=0).fit(x, y) for o in (None, Saturation(1.3))
+    )
     assert learned.evidence_.value > plain.evidence_.value + 10
     assert learned.orbit_.describe()["saturation"][1] > 2

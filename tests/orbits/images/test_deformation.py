@@ -76,7 +76,8 @@ def test_both_displacements_are_independent_and_gaussian() -> None:
 
 
 def test_a_field_at_moved_points_is_that_of_its_fourier_series() -> None:
-    """Straight between the pixels, the error is an eighth of the second derivative: in most draws below 4 (3^1/2 / 6^2) / 8."""
+    """Straight between the pixels, the error is an eighth of the second derivative: in most draws below 4 (3^1/2 / 6^2)
+    / 8."""
     orbit, size = LocalDeformation(1.0, 6.0), (18, 14)
     u = torch.rand(2, 3, orbit.draws_for(torch.Size(size)), generator=torch.Generator().manual_seed(0))
     moved = Points.pixels(size).affine(((1.0, 0.0, 0.5), (0.0, 1.0, 0.25)))

@@ -19,7 +19,8 @@ WARPS = {
 
 
 def by_hand(warp: Orbit, x: torch.Tensor, u: Any) -> torch.Tensor:
-    """Each output pixel as the weighted sum of the four input pixels around its point; there are none outside of the image."""
+    """Each output pixel as the weighted sum of the four input pixels around its point; there are none outside of the
+    image."""
     height, width = x.shape[-2:]
     p = warp.points(Points.pixels((height, width), x.dtype, x.device), u[:, :, None, None])
     column, row = p.x + (width - 1) / 2, p.y + (height - 1) / 2

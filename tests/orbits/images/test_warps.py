@@ -72,7 +72,9 @@ def test_bilinear_interpolation_by_hand() -> None:
     got = apply(shift(0.25, -0.5), x)[0]
     # 0.25 to the right: a quarter of the left neighbour; half a pixel up: the mean with the one below.
     padded = F.pad(x[0], (1, 0, 0, 1))
-    want = 0.5 * (0.75 * padded[:-1, 1:] + 0.25 * padded[:-1, :-1]) + 0.5 * (0.75 * padded[1:, 1:] + 0.25 * padded[1:, :-1])
+    want = 0.5 * (0.75 * padded[:-1, 1:] + 0.25 * padded[:-1, :-1]) + 0.5 * (
+        0.75 * padded[1:, 1:] + 0.25 * padded[1:, :-1]
+    )
     torch.testing.assert_close(got, want)
 
 

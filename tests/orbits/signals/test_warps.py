@@ -42,12 +42,16 @@ ORBITS = {
     "offset": lambda: Offset(),
     "baseline": lambda: Baseline(),
     "smoothing": lambda: Smoothing(1.37),
-    "everything": lambda: Reversal() * TimeShift() * TimeWarp(0.6, 4.0) * TimeScale() * Smoothing(1.37) * Baseline() * Gain(),
+    "everything": lambda: (
+        Reversal() * TimeShift() * TimeWarp(0.6, 4.0) * TimeScale() * Smoothing(1.37) * Baseline() * Gain()
+    ),
 }
 
 
 def sampled(orbit: Orbit, x: torch.Tensor, samples: int = 5, seed: int = 0) -> torch.Tensor:
-    u = torch.rand(len(x), samples, orbit.draws_for(x.shape[1:]), generator=torch.Generator().manual_seed(seed), dtype=x.dtype)
+    u = torch.rand(
+        len(x), samples, orbit.draws_for(x.shape[1:]), generator=torch.Generator().manual_seed(seed), dtype=x.dtype
+    )
     return orbit.transform(x, u)
 
 
@@ -120,7 +124,9 @@ def test_cubic_keeps_the_height_of_a_peak() -> None:
     t = torch.arange(41, dtype=torch.float64)
     peak = torch.exp(-0.5 * ((t - 20) / 1.5) ** 2)[None]
     heights = {
-        kind: TimeShift((0.5, 0.5), interpolation=kind, learn=False).transform(peak, torch.full((1, 1, 1), 0.5).double()).max()
+        kind: TimeShift((0.5, 0.5), interpolation=kind, learn=False)
+        .transform(peak, torch.full((1, 1, 1), 0.5).double())
+        .max()
         for kind in ("linear", "cubic")
     }
     expected = torch.exp(torch.tensor(-0.5 * (0.5 / 1.5) ** 2))  # the samples lie half a sample beside the top
@@ -140,7 +146,8 @@ def test_signs() -> None:
 @pytest.mark.parametrize(("amplitude", "smoothness"), [(0.5, 10), (2, 20), (5, 5), (60, 4)])
 @pytest.mark.parametrize("length", [2, 24, 251])
 def test_warps_increase_for_every_draw(amplitude: float, smoothness: int, length: int) -> None:
-    """Also where the displacement is many times steeper than time, and after a shift, where times lie between the samples."""
+    """Also where the displacement is many times steeper than time, and after a shift, where times lie between the
+    samples."""
     warp = TimeWarp(amplitude, smoothness, border="reflect").double()
     generator = torch.Generator().manual_seed(0)
     u = torch.rand(4, 500, 1, warp.draws_for(torch.Size([length])), generator=generator, dtype=torch.float64)
@@ -164,7 +171,9 @@ def test_displacement_has_the_amplitude_and_the_smoothness() -> None:
     """The covariance of small displacements is amplitude^2 exp(-r^2 / (2 smoothness^2)), and their mean is zero."""
     warp = TimeWarp(0.5, 12.0).double()
     length = 100
-    u = torch.rand(1, 40000, 1, warp.draws_for(torch.Size([length])), generator=torch.Generator().manual_seed(0)).double()
+    u = torch.rand(
+        1, 40000, 1, warp.draws_for(torch.Size([length])), generator=torch.Generator().manual_seed(0)
+    ).double()
     t = torch.arange(length, dtype=torch.float64) - (length - 1) / 2
     d = (warp.times(t, u) - t)[0].detach()
     covariance = d.T @ d / len(d)

@@ -227,8 +227,8 @@ class Photographs(harness.Run):
         rows, few, most = slice(self.learn_rows), slice(self.choice_rows), slice(self.noise_rows)
         given = x[rows], y[rows], device, start.kernel_.base_kernel, start.likelihood_
         model, found = self.fitted(one.orbit, InTF32(seen), *given, max_steps=self.learn_steps)
-        nats = f"{found['evidence']['value']:,.0f} nats in {found['seconds']:.0f} s"
-        say(f"{len(x[rows]):,} images: {nats}; {found['learned']}")
+        result = f"{found['evidence']['value']:,.0f} nats in {found['seconds']:.0f} s"
+        say(f"{len(x[rows]):,} images: {result}; {found['learned']}")
         if one.size is not None:
             take_patches(model, one.size, 1)
         for part in (seen := model.kernel_.feature_map, model.kernel_.base_kernel, model.likelihood_):
@@ -359,8 +359,8 @@ def rescale(
     )
     variance, nats = at(found.x)
     ratio = math.exp(found.x)
-    noise = f"noise over it {math.exp(before):.4g} -> {ratio:.4g}"
-    say(f"variance {float(kernel.outputscale):.4g} -> {variance:.4g}, {noise}")
+    said = f"noise over it {math.exp(before):.4g} -> {ratio:.4g}"
+    say(f"variance {float(kernel.outputscale):.4g} -> {variance:.4g}, {said}")
     for part in (kernel, variance_of(exact.kernel)):
         part.outputscale = variance
     noise.set_noise(variance * ratio)

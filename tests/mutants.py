@@ -201,9 +201,8 @@ def apply(mutant: Mutant) -> None:
         function.__code__, function.__defaults__ = changed[name].__code__, changed[name].__defaults__
         function.__kwdefaults__ = changed[name].__kwdefaults__
     others = [vars(other) for name, other in list(sys.modules.items()) if name.startswith("orbitgp.")]
-    for name, before in [
-        (n, v) for n, v in vars(module).items() if isinstance(v, int | float | tuple) and fresh[n] != v
-    ]:  # type: ignore[comparison-overlap]
+    plain = [(n, v) for n, v in vars(module).items() if isinstance(v, int | float | tuple)]
+    for name, before in [(n, v) for n, v in plain if fresh[n] != v]:  # type: ignore[comparison-overlap]
         for other in others:
             other |= {name: fresh[name]} if other.get(name) == before else {}
 

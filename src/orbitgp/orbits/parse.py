@@ -129,8 +129,8 @@ def _known(name: str) -> str:
 
 def _with_columns(factor: Factor, columns: Sequence[str]) -> Factor:
     if factor.name == "weighted":
-        args = (_with_columns(a, columns) if isinstance(a, Factor) else a for a in factor.args)
-        return factor._replace(args=tuple(args))
+        inner = (_with_columns(a, columns) if isinstance(a, Factor) else a for a in factor.args)
+        return factor._replace(args=tuple(inner))
     texts = [argument for argument in factor.args if isinstance(argument, str)]
     if not texts or factor.name not in _OF_COLUMNS:
         return factor

@@ -61,8 +61,8 @@ def load(
             raise DatasetError(f"the test fraction must lie between 0 and 1, got {test_fraction}.")
         rows, others = stratified_split(train.y, test_fraction, seed)
         if not len(others):
-            rows = f"none of {len(train.y):,} rows"
-            raise DatasetError(f"a test fraction of {test_fraction:g} leaves {rows} to test: take more.")
+            none = f"none of {len(train.y):,} rows"
+            raise DatasetError(f"a test fraction of {test_fraction:g} leaves {none} to test: take more.")
         train, held_out = train.take(rows), train.take(others)
     if max_data is not None and max_data < len(train.x):
         others, rows = stratified_split(train.y, max_data / len(train.x), seed)

@@ -6,7 +6,7 @@ signs. Tools draw factors uniformly, where orbits are uniform in the logarithm. 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from math import atan, degrees, radians
 from typing import Any
 
@@ -153,9 +153,8 @@ def _with_one_geometry(steps: list[Step]) -> list[Step]:
     warps = [values for name, values in steps if name == "geometry"]
     if not warps:
         return steps
-    farthest = {
-        key: max((values[key] for values in warps), key=float) for key in ("angle", "radians", "shift", "gain", "shear")
-    }
+    settings = ("angle", "radians", "shift", "gain", "shear")
+    farthest = {key: max((values[key] for values in warps), key=float) for key in settings}
     return [("geometry", farthest), *(step for step in steps if step[0] != "geometry")]
 
 
@@ -177,17 +176,11 @@ def _geometry(learned: Values, shape: tuple[int, ...]) -> Values:
     low_y, high_y = learned["scale"] if together else learned.get("scale_y", none)
     low, high = (low_x * low_y) ** 0.5, (high_x * high_y) ** 0.5
     angle, x, y = most("angle") or most("degrees"), most("shift_x") / shape[-1], most("shift_y") / shape[-2]
-    found = {
-        "angle": angle,
-        "radians": radians(angle),
-        "shear": degrees(atan(most("shear"))),
-        "x": x,
-        "y": y,
-        "shift": max(x, y),
-    }
+    found = {"angle": angle, "radians": radians(angle), "x": x, "y": y, "shift": max(x, y)}
+    found |= {"shear": degrees(atan(most("shear"))), "gain": max(high - 1, 1 - low)}
     found |= {"low": low, "high": high, "low_x": low_x, "high_x": high_x, "low_y": low_y, "high_y": high_y}
     ends = ", ".join(f"{end:.4g}" for end in ((low, high) if together else (low_x, high_x, low_y, high_y)))
-    return _written({**found, "gain": max(high - 1, 1 - low)}) | {"scale": f"({ends})", "together": together}
+    return _written(found) | {"scale": f"({ends})", "together": together}
 
 
 def _ends(kind: str, low: float, high: float) -> Values:
@@ -196,12 +189,8 @@ def _ends(kind: str, low: float, high: float) -> Values:
         low, high = low / 360, high / 360  # of the circle
     if kind in ("hue", "brightness"):
         low, high = -max(-low, high), max(-low, high)
-    words: dict[str, Callable[[float], float]] = {
-        "above_": lambda v: 1 + v,
-        "below_": lambda v: v - 1,
-        "percent_": lambda v: 100 * v,
-    }
-    found = {f"{word}{end}": count(v) for word, count in words.items() for end, v in (("low", low), ("high", high))}
+    found = {"above_low": 1 + low, "above_high": 1 + high, "below_low": low - 1, "below_high": high - 1}
+    found |= {"percent_low": 100 * low, "percent_high": 100 * high}
     found |= {"low": low, "high": high, "gain": max(high - 1, 1 - low), "kernel": 2 * max(1, round(3 * high)) + 1}
     return _written(found)
 

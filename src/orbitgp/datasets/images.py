@@ -128,12 +128,13 @@ def _matches(path: Path, checksum: str) -> bool:
 
 def fetch(urls: Sequence[str], path: Path, checksum: str) -> None:
     """Fetch ``path`` from the first mirror with the right file; the error names every mirror that failed, and why."""
+    by_hand = f"put the file in {path.parent} yourself"
     try:
         import pooch
         import requests
     except ImportError:
         raise DatasetError(
-            f"downloading {path.name} needs the package pooch: pip install pooch, or put the file in {path.parent}."
+            f"downloading {path.name} needs the package pooch: pip install pooch, or {by_hand}."
         ) from None
     pooch.get_logger().setLevel("WARNING")
     reasons = []
@@ -151,9 +152,7 @@ def fetch(urls: Sequence[str], path: Path, checksum: str) -> None:
             why = f"cannot write {path} ({error}): choose another folder with root= or ORBITGP_DATA."
             raise DatasetError(why) from error
         reasons.append(f"{url}: {reason}")
-    raise DatasetError(
-        f"cannot download {path.name} ({'; '.join(reasons)}): try again, or put the file in {path.parent} yourself."
-    )
+    raise DatasetError(f"cannot download {path.name} ({'; '.join(reasons)}): try again, or {by_hand}.")
 
 
 def rotate(images: Images, max_degrees: float | int, seed: int = 0) -> tuple[Images, Float[np.ndarray, " rows"]]:

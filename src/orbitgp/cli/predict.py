@@ -113,9 +113,7 @@ def _check(model: Any, new: Data, where: str, known: Sequence[float] | None) -> 
     """Refuse inputs of another shape than those of training, and warn of a range other than the ``known`` one."""
     found, shape = new.x.shape[1:], tuple(model.input_shape_)
     if found not in (shape, (prod(shape),)):
-        raise ValueError(
-            f"the inputs in {where} have shape {found}, but the model was trained on inputs of shape {shape}."
-        )
+        raise ValueError(f"inputs in {where} have shape {found}, but the model was trained on inputs of shape {shape}.")
     low, high = float(new.x.min()), float(new.x.max())
     smallest, largest = known or (low, high)
     if max(high - largest, smallest - low) > 2 * (largest - smallest):

@@ -77,10 +77,8 @@ def finish(
             if test is not None and name not in scores and run.has_time(took):
                 scores[name] = score(ranked[name], *test, 0)
         # Held-out data have no part in the verdict.
-        result["comparison"] = {
-            **comparison.to_dict(),
-            "test": {name: " ".join(one.headline) for name, one in scores.items() if one},
-        }
+        tested = {name: " ".join(one.headline) for name, one in scores.items() if one}
+        result["comparison"] = {**comparison.to_dict(), "test": tested}
     model.columns_ = options.table()  # so that the model file takes data frames, too
     model.save(run.model)
     run.write_json(run.path / "config.json", {**config, "decided": {"ard": "yes" if model.ard_ else "no"}})

@@ -99,10 +99,8 @@ def find_symmetry(
     task = task_of(y) if task == "auto" else task
     kind = InvariantGPClassifier if task == "classification" else InvariantGPRegressor
     tried = 3 * len(orbits) - 1  # each on its own, in part, and joined with those before
-    verbose, settings = (
-        settings.get("verbose"),
-        {"inference": "exact", "random_state": random_state, **settings, "verbose": False},
-    )
+    verbose = settings.get("verbose")
+    settings = {"inference": "exact", "random_state": random_state, **settings, "verbose": False}
     shown = is_watched() if verbose is None else bool(verbose)
     planned = [kind(orbit, **settings).plan(values, y).seconds or 0.0 for orbit in (None, *orbits.values()) if shown]
     bar = Progress(planned, lines=shown, show=shown and verbose)

@@ -145,9 +145,8 @@ class InvariantGPRegressor(RegressorMixin, InvariantEstimator):
             if isinstance(self.likelihood_, likelihoods.NegativeBinomial):
                 raise ValueError("return_cov is for noise added to f: draw counts of several rows with sample_y.")
             means, covariance = self._joint(X)
-            predicted = self._predictive_of(
-                means, covariance.diagonal(dim1=1, dim2=2).mT.expand_as(means), *self._noise_features(X)
-            )
+            variances = covariance.diagonal(dim1=1, dim2=2).mT.expand_as(means)
+            predicted = self._predictive_of(means, variances, *self._noise_features(X))
             among = covariance.expand(means.shape[1], -1, -1)
             among = torch.diagonal_scatter(among, predicted.std.square().mT, dim1=1, dim2=2)
             among = among.permute(1, 2, 0).numpy() * np.square(self._interval_scale())
@@ -200,10 +199,8 @@ class InvariantGPRegressor(RegressorMixin, InvariantEstimator):
 
     def _joint(self, X: Any) -> tuple[Float[Tensor, "rows outputs"], Float[Tensor, "anyoutputs rows rows"]]:
         """Mean and covariance of f at all rows together, which need to be in memory."""
-        on_disk = stored(X)
-        ((mean, covariance),) = self._for_parts(
-            X if on_disk is None else on_disk.loaded(), lambda model, x, *draws: model.joint(x, *draws)
-        )
+        inputs = X if (on_disk := stored(X)) is None else on_disk.loaded()
+        ((mean, covariance),) = self._for_parts(inputs, lambda model, x, *draws: model.joint(x, *draws))
         return mean.cpu(), covariance.cpu()
 
     def _interval_scale(self) -> Float[np.ndarray, " outputs"]:

@@ -149,10 +149,8 @@ class LowRankCovariance:
         """C_l^-1 of the columns of each function l."""
         scaled = right / self.noise[:, :, None]
         columns = scaled.chunk(len(self.factors), dim=1)
-        inner = [
-            torch.cholesky_solve(self.a.mT @ some.flatten(1), factor)
-            for some, factor in zip(columns, self.factors, strict=True)
-        ]
+        pairs = zip(columns, self.factors, strict=True)
+        inner = [torch.cholesky_solve(self.a.mT @ some.flatten(1), factor) for some, factor in pairs]
         return scaled - (self.a @ torch.cat(inner, 1)).view_as(right) / self.noise[:, :, None]
 
     def diagonals(self) -> Float[Tensor, "rows anylatents"]:

@@ -90,9 +90,8 @@ class Backbone(nn.Module):
             )
         if self.size is not None:
             images = F.interpolate(images, (self.size, self.size), mode="bilinear", antialias=True)
-        with torch.autocast(
-            x.device.type, torch.float16, enabled=self.half_precision and x.is_cuda and x.dtype == torch.float32
-        ):
+        halves = self.half_precision and x.is_cuda and x.dtype == torch.float32
+        with torch.autocast(x.device.type, torch.float16, enabled=halves):
             mapped = self._network.module.to(x.device)((images - mean) / std)
         if not isinstance(mapped, Tensor) or mapped.ndim < 2 or len(mapped) != len(x):
             what = f"shape {tuple(mapped.shape)}" if isinstance(mapped, Tensor) else type(mapped).__name__

@@ -89,9 +89,8 @@ def _is_invariant(kernel: Kernel, orbit: FiniteOrbit, point: Tensor, other: Tens
     kernel = deepcopy(kernel).double()
     for parameter in kernel.parameters():
         parameter.add_(0.3 * torch.randn(parameter.shape, generator=generator, dtype=torch.float64).to(parameter))
-    shared = torch.rand(4, *point.shape, generator=generator).to(point.device) < torch.tensor([0.0, 0.3, 0.5, 0.7]).to(
-        point.device
-    ).reshape(4, *[1] * point.ndim)
+    chances = torch.tensor([0.0, 0.3, 0.5, 0.7]).reshape(4, *[1] * point.ndim)
+    shared = (torch.rand(4, *point.shape, generator=generator) < chances).to(point.device)
     scales = torch.logspace(-6, 6, 25, dtype=torch.float64, device=point.device).reshape(-1, *[1] * (point.ndim + 1))
 
     def values(a: Tensor, b: Tensor) -> Tensor:
@@ -161,9 +160,8 @@ class WeightedCovariance(Covariance):
 
     def cross(self, xa: Seen, xb: OthersSeen, centre: Centre | None = None) -> Cross:
         values = self.base.cross(xa[:, self.chosen].flatten(0, 1)[:, None], xb.flatten(0, 1)[:, None], centre)
-        return torch.einsum(
-            "rlop,p,l->ro", values.unflatten(1, xb.shape[:2]).unflatten(0, (len(xa), -1)), *self._weights(values)
-        )
+        pairs = values.unflatten(1, xb.shape[:2]).unflatten(0, (len(xa), -1))
+        return torch.einsum("rlop,p,l->ro", pairs, *self._weights(values))
 
     def own(self, xa: Blocks, pairing: Pairing) -> Float[Tensor, " rows"]:
         points = xa.flatten(1, 2)

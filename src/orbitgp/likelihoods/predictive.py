@@ -47,9 +47,8 @@ class ScaleMixture:
         self.mean = mean
         self.weights = weights.to(mean)
         self.scales = (variance.clamp_min(0.0)[..., None] + noise.to(mean)).sqrt()
-        self.std = (
-            variance.clamp_min(0.0) + (noise.to(mean) @ self.weights if noise_variance is None else noise_variance)
-        ).sqrt()
+        of_noise = noise.to(mean) @ self.weights if noise_variance is None else noise_variance
+        self.std = (variance.clamp_min(0.0) + of_noise).sqrt()
 
     def log_prob(self, y: Outputs) -> Float[Tensor, " rows"]:
         """The log density of y, summed over outputs."""

@@ -102,7 +102,7 @@ class Pairing:
         """Independent groups (every sample its own group: the paper's estimator): pairs of different groups only."""
         if groups < 2:
             raise ValueError(
-                f"an infinite orbit needs at least 2 independent groups of samples for an unbiased estimate, got "
+                "an infinite orbit needs at least 2 independent groups of samples for an unbiased estimate, got "
                 f"{groups}: set num_groups and num_samples to 2 or more."
             )
         return cls(groups, off=1.0 / (groups * (groups - 1)), diag=0.0)

@@ -103,12 +103,8 @@ def _classes(model: Classifies, x: Any, y: Any, cases: int, notes: list[str]) ->
     labels = np.searchsorted(model.classes_, y[rows])
     probs = model.predict_proba(x[rows]).astype(np.float64)
     probs /= probs.sum(1, keepdims=True)
-    plain = {
-        "error": (error_rate(probs, labels) * len(rows) + strange) / len(y),
-        "nll": nll(probs, labels),
-        "brier": brier(probs, labels),
-        "ece": ece(probs, labels),
-    }
+    rate = (error_rate(probs, labels) * len(rows) + strange) / len(y)
+    plain = {"error": rate, "nll": nll(probs, labels), "brier": brier(probs, labels), "ece": ece(probs, labels)}
     guess, confidence = probs.argmax(1), probs.max(1)
     entropy = -(probs * np.log(np.maximum(probs, 1e-300))).sum(1)
 

@@ -27,9 +27,8 @@ def summary(model: Fitted, over_plain: float | None = None) -> str:
     """What may be said, what was learned, the evidence, and how it was found."""
     described = model.describe()
     learned = [repr(described), ""] if described else []
-    return "\n".join(
-        [finding_of(model, over_plain).text, "", *learned, *(f"{name}: {text}" for name, text in how_found(model))]
-    )
+    found = (f"{name}: {text}" for name, text in how_found(model))
+    return "\n".join([finding_of(model, over_plain).text, "", *learned, *found])
 
 
 def how_found(model: Fitted) -> list[tuple[str, str]]:

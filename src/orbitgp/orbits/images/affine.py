@@ -74,9 +74,8 @@ class _AffineWarp(Warp):
         kept = {name: value for name, value in values.items() if value is not None}
         if not kept:
             raise ValueError(f"{type(self).__name__} has nothing left: keep at least one of {', '.join(values)}.")
-        self.ranges = nn.ModuleDict(
-            {name: Range(value, _UNITS[name], name, learn=name not in frozen) for name, value in kept.items()}
-        )
+        learned = {name: Range(value, _UNITS[name], name, learn=name not in frozen) for name, value in kept.items()}
+        self.ranges = nn.ModuleDict(learned)
 
     def points(self, p: Points, u: WarpDraws) -> Points:
         v = dict(zip(self.ranges, drawn(self.named_ranges().values(), u), strict=True))

@@ -342,6 +342,28 @@ def test_what_fails_in_single_precision_is_done_in_double(monkeypatch: pytest.Mo
         double.log_evidence(StudentT(), y)
 
 
+@pytest.mark.parametrize("noise", [0.5, 1e-3])
+@pytest.mark.parametrize("far", [0.0, 1e6])
+def test_climbs_round_double_precision_where_the_noise_allows(noise: float, far: float) -> None:
+    """Pairs take half as long in single precision, and the evidence is the same. A posterior has every digit."""
+    x, y, likelihood = far + torch.randn(N, DIM).double(), torch.randn(N, 1).double(), Gaussian(1, noise)
+    model = ExactGP(kernel(), GaussianNoise(0.3).double(), x, num_samples=8)
+    view = model.restricted(x, 8)
+    view.climbs = True
+    (seen,) = view.precise(likelihood.noise, view.features(x))
+    assert seen.dtype == (torch.float32 if noise > 0.1 else torch.float64)
+    evidence = model.log_evidence(likelihood, y)
+    assert view.log_evidence(likelihood, y) == pytest.approx(evidence, abs=1e-3)
+    slopes = []
+    for each in (model, view):
+        each.orbit.zero_grad()
+        each.evidence_with_gradient(likelihood, y)
+        slopes.append(torch.cat([p.grad.flatten() for p in each.orbit.parameters() if p.grad is not None]))
+    torch.testing.assert_close(*slopes, rtol=1e-3, atol=1e-3)
+    assert view.condition(likelihood, y).log_evidence == model.condition(likelihood, y).log_evidence
+    torch.testing.assert_close(view.predict(x)[0], model.predict(x)[0], rtol=0, atol=0)
+
+
 def test_corrected_draws_are_two_different_sets_of_a_quarter_each() -> None:
     x = torch.randn(5, DIM, dtype=torch.float64)
     model = ExactGP(kernel(), GaussianNoise(0.5).double(), x, num_samples=24)

@@ -10,6 +10,7 @@ the blocks of K_f (:mod:`orbitgp.inference.orbit_gram`, and :mod:`orbitgp.infere
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from copy import copy
 from typing import Any
@@ -27,7 +28,7 @@ from orbitgp.inference.noisy_covariance import NoisyCovariance
 from orbitgp.inference.prior import MeanName, Means, PriorMean, single_precision_suffices
 from orbitgp.inference.streamed import Streamed, held_elements
 from orbitgp.kernels import Covariance, covariance
-from orbitgp.kernels.covariance import Seen, closed_form
+from orbitgp.kernels.covariance import Seen, Stationary, closed_form
 from orbitgp.kernels.feature_maps import embeds_means
 from orbitgp.kernels.orbit_average import CorrectedCovariance, averaged, single_sum
 from orbitgp.likelihoods import Likelihood
@@ -68,7 +69,7 @@ class ExactGP(ExactPredictions):
         self.register_buffer("noise", torch.ones(len(x), 1, dtype=torch.float64))
         self._inverted: dict[torch.device, NoisyCovariance] = {}
         self._single_sum = single_sum(kernel, orbit, x)
-        self.corrected = False
+        self.corrected = self.climbs = False
 
     def __getstate__(self) -> dict[str, Any]:
         return {**super().__getstate__(), "_inverted": {}}  # made again when it is needed
@@ -172,18 +173,26 @@ class ExactGP(ExactPredictions):
         """K_f of the data."""
         return streamed.gram(self.vectors, self.features(self.x))
 
-    def precise(self, seen: Seen | Streamed, noise: Float[Tensor, "rows anylatents"]) -> Seen | Streamed:
-        """What g sees, in double precision where the noise is not far above the rounding of K_f."""
-        if seen.dtype == torch.float64:
-            return seen
-        few = seen[:4].detach()
+    def precise(self, noise: Float[Tensor, "*rows"], *exact: Seen | Streamed) -> Sequence[Seen | Streamed]:
+        """What g sees, in double precision where the noise is not far above the rounding of K_f in single precision.
+
+        Climbs round double precision too, as pairs then take half as long: where only distances count, from a centre nearby.
+        """
+        first, held = exact[0], [seen for seen in exact if isinstance(seen, Tensor)]
+        pairs = held and held[0].shape[1] > 1 and isinstance(self.covariance.of_features, Stationary)
+        if first.dtype == torch.float64 and not (self.climbs and pairs):
+            return exact
         with torch.no_grad():
-            variance = self.vectors.own(few[:, None], Pairing.exact())
-        return seen if single_precision_suffices(noise, variance, seen.dtype) else seen.double()
+            centre, variance = first[:1][0].mean(0), self.vectors.own(first[:4].detach()[:, None], Pairing.exact())
+        spare = 1 if first.dtype == torch.float32 else 100  # so that gradients keep four digits
+        if not single_precision_suffices(noise, spare * variance, torch.float32):
+            return [seen.double() for seen in exact]
+        return exact if first.dtype == torch.float32 else [(seen - centre).float() for seen in held]
 
     @torch.no_grad()
     def condition(self, likelihood: Likelihood, y: Targets, local: Locals | None = None) -> Solution:
         """The posterior given these targets, kept for predictions; local parameters start from ``local``."""
+        self.climbs = False  # predictions need every digit
         gram, _, solution = self._solved(likelihood, y, local)
         self.prior_mean.set_bias(solution.bias)
         self.weights, self.noise = solution.weights, solution.system.noise
@@ -208,8 +217,7 @@ class ExactGP(ExactPredictions):
             return FreshEvidence(float(found.mean()), float(found.std(correction=0)))
         seen, means = [v.seen_and_means(self.x)[0] for v in views], self.prior_mean.without_bias(self.means(self.x))
         if not likelihood.num_locals:
-            precise = self.precise(seen[0], 1 / likelihood.quadratic(y, None).lam)
-            seen = [one.to(precise.dtype) for one in seen]
+            seen = self.precise(1 / likelihood.quadratic(y, None).lam, *seen)
         given = means, likelihood, y, local, self.prior_mean.bias.requires_grad
         return fresh_evidence(views[0].vectors, seen, lambda gram: solve(gram, *given, by_bound=self.by_bound))
 
@@ -217,22 +225,22 @@ class ExactGP(ExactPredictions):
         self, likelihood: Likelihood, y: Targets, local: Locals | None, invert: bool = False
     ) -> tuple[Gram, Means, Solution]:
         """K_f in the precision that the solution needs, the prior means, and the solution, which has no gradient."""
-        seen: Seen | Streamed
+        exact: Seen | Streamed
         learns = torch.is_grad_enabled()
-        seen, means = self.seen_and_means(self.x) if learns else (self.features(self.x), self.means(self.x))
-        if not likelihood.num_locals:
-            seen = self.precise(seen, 1 / likelihood.quadratic(y, None).lam)
+        exact, means = self.seen_and_means(self.x) if learns else (self.features(self.x), self.means(self.x))
+        noise = means.new_tensor(math.inf) if likelihood.num_locals else 1 / likelihood.quadratic(y, None).lam
+        (seen,) = self.precise(noise, exact)
         given = self.prior_mean.without_bias(means).detach(), likelihood, y, local, self.prior_mean.bias.requires_grad
         while True:
             gram = streamed.gram(self.vectors, seen)
             try:
                 solution = solve(gram.detach(), *given, invert=invert, by_bound=self.by_bound)
-                precise = self.precise(seen, solution.system.noise) if likelihood.num_locals else seen
+                (precise,) = self.precise(solution.system.noise, exact) if likelihood.num_locals else (seen,)
             except FloatingPointError:
-                precise = seen.double()
-                if precise is seen:
+                precise = exact.double()
+                if precise.dtype == seen.dtype:
                     raise
-            if precise is seen:
+            if precise.dtype == seen.dtype:
                 if self.corrected and solution.jitter:
                     raise FloatingPointError("corrected draws do not make a covariance: take more of them.")
                 return gram, means, solution

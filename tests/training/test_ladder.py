@@ -25,6 +25,7 @@ from orbitgp.planning.time_limit import TimeLimit
 from orbitgp.training.contenders import neighbours
 from orbitgp.training.ladder import DRAWS_TOLERANCE, Ladder
 from orbitgp.training.learned_vector import Vector
+from orbitgp.training.maximise import Optimum
 from orbitgp.training.objective import Objective
 from orbitgp.training.records import headline
 
@@ -85,6 +86,28 @@ def test_near_neighbours_are_tried_at_the_end_where_draws_make_the_evidence_roug
     assert not asked[0]
     assert asked[-1] == drawn
     assert drawn or run.draw_error == 0.0
+
+
+def test_an_orbit_that_ends_below_the_model_without_it_goes_back_there(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Few draws and rows may lose the narrow start. Here climbs with a wide orbit stay where they begin, and no other start is left."""
+
+    def stays(evaluate: Any, start: Vector, *_: Any, **__: Any) -> Optimum:
+        return Optimum(-evaluate(start)[0], start)
+
+    candidates = Ladder._candidates
+
+    def widest(run: Ladder) -> list[Optimum]:
+        found = candidates(run)
+        return [max(found, key=lambda one: float(np.abs(one.vector[run.learned.is_reach]).max()))]
+
+    monkeypatch.setattr("orbitgp.training.ladder.maximise", stays)
+    monkeypatch.setattr("orbitgp.training.ladder.neighbours", lambda *_, **__: [])
+    monkeypatch.setattr(Ladder, "_candidates", widest)
+    orbit = Drawn(0.3)
+    run = make(orbit, *wave())
+    run.run()
+    (reach,) = orbit.reaches()
+    assert float(reach.detach().abs().max()) < 0.3
 
 
 @pytest.mark.slow

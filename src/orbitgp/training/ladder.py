@@ -110,6 +110,7 @@ class Ladder(Run):
         """The evidence on a rung. A climb that begins ``near`` a point has half of the draws, corrected, if noise allows."""
         rows = self.order[: rung.rows].to(self.x.device) if rung.rows < len(self.x) else slice(None)
         model = self.model.restricted(self.x[rows], rung.draws, Identity() if plain else None)
+        model.climbs = True
         found = Objective(model, self.likelihood, self.y[rows], self.learned, plain)
         if near is None or (rung.draws or 0) <= LEAST_DRAWS:
             return found
@@ -249,7 +250,8 @@ class Ladder(Run):
         self._best = self.learned.with_reaches(self._begin, plain.vector)
         chosen = [max((vector, self.learned.with_reaches(vector, plain.vector)), key=score) for vector in given]
         narrow = self._moved(move_to, narrow_start(orbit, self.x), orbit)
-        return [Optimum(-math.inf, vector) for vector in (*chosen, self.learned.with_reaches(narrow, plain.vector))]
+        self._narrow = self.learned.with_reaches(narrow, plain.vector)
+        return [Optimum(-math.inf, vector) for vector in (*chosen, self._narrow)]
 
     def _without_orbit(self, rung: Rung) -> Optimum:
         """The best optimum without the orbit."""
@@ -293,8 +295,10 @@ class Ladder(Run):
         for _ in range(_ROUNDS):
             best, self._best = survivors[0], survivors[0].vector
             starts = neighbours(best, self.learned, score, near=at_end)
+            if at_end and score(self._narrow) > best.value:
+                starts.append(self._narrow)
             rough = climbed([Optimum(-math.inf, start, best.inverse_hessian) for start in starts], rough=True)
             survivors = among(climbed([one for one in among(rough) if any(one is found for found in rough)]))
-            if survivors[0].fresh <= best.fresh + DRAWS_TOLERANCE / 2:
+            if survivors[0].fresh <= best.fresh + DRAWS_TOLERANCE:
                 break
         return survivors

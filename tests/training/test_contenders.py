@@ -165,8 +165,9 @@ class TestNeighbours:
     def test_near_ones_are_higher_lie_between_and_keep_the_kernel(self) -> None:
         best = Optimum(-1.0, vector(2.0), np.linalg.inv(50 * np.eye(len(LEARNED.is_reach)) + 1))
         narrow, wide = neighbours(best, LEARNED, flat)
-        narrower, wider = neighbours(best, LEARNED, flat, near=True)
-        assert neighbours(best._replace(value=0.0), LEARNED, flat, near=True) == []
+        narrower, wider, given = neighbours(best, LEARNED, flat, narrow=vector(0.1))
+        assert neighbours(best._replace(value=0.0), LEARNED, flat, narrow=vector(0.1)) == []
+        np.testing.assert_array_equal(given, vector(0.1))
         assert reach_of(narrow) < reach_of(narrower) < 2.0 < reach_of(wider) < reach_of(wide)
         for found in (narrower, wider):
             np.testing.assert_array_equal(found[~LEARNED.is_reach], best.vector[~LEARNED.is_reach])

@@ -52,6 +52,7 @@ class CollapsedGP(nn.Module):
 
     x: Tensor
     corrected = False  # as an exact model may be: here, no pairs of equal draws are to be corrected for
+    climbs = False  # an exact model then rounds what it may
 
     def __init__(self, sparse: InvariantGP, x: Inputs, num_samples: int | None = None, seed: int = 0) -> None:
         super().__init__()

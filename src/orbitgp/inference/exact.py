@@ -176,7 +176,8 @@ class ExactGP(ExactPredictions):
     def precise(self, noise: Float[Tensor, "*rows"], *exact: Seen | Streamed) -> Sequence[Seen | Streamed]:
         """What g sees, in double precision where the noise is not far above the rounding of K_f in single precision.
 
-        Climbs round double precision too, as pairs then take half as long: where only distances count, from a centre nearby.
+        Climbs round double precision, too, as pairs then take half as long, after a centre nearby is taken off. So only
+        distances may count.
         """
         first, held = exact[0], [seen for seen in exact if isinstance(seen, Tensor)]
         pairs = held and held[0].shape[1] > 1 and isinstance(self.covariance.of_features, Stationary)
@@ -217,7 +218,8 @@ class ExactGP(ExactPredictions):
             return FreshEvidence(float(found.mean()), float(found.std(correction=0)))
         seen, means = [v.seen_and_means(self.x)[0] for v in views], self.prior_mean.without_bias(self.means(self.x))
         if not likelihood.num_locals:
-            seen = self.precise(1 / likelihood.quadratic(y, None).lam, *seen)
+            precise = self.precise(1 / likelihood.quadratic(y, None).lam, *seen)
+            seen = [one for one in precise if isinstance(one, Tensor)]
         given = means, likelihood, y, local, self.prior_mean.bias.requires_grad
         return fresh_evidence(views[0].vectors, seen, lambda gram: solve(gram, *given, by_bound=self.by_bound))
 

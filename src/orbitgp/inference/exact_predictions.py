@@ -11,7 +11,7 @@ smaller than given all of them. This bound costs little, and most labels are sur
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from copy import deepcopy
 from typing import TYPE_CHECKING, Any, TypeVar
 

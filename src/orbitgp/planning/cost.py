@@ -1,23 +1,23 @@
 """What exact inference costs, and what of it can be afforded.
 
-One evaluation of the evidence with its gradient computes k_g between all pairs of samples twice, and two products as large
-for the gradient of the samples:
+One evaluation of the evidence with its gradient computes k_g between all pairs of samples twice, and two products as
+large for the gradient of the samples:
 
     8 D (N S)^2 / 2 operations in the precision of the inputs, and about 4 N^3 a covariance in double precision.
 
-Where local parameters and the posterior take turns, each turn after the first takes 2/3 N^3: a factor, and the diagonal of the
-inverse. Conditioning computes k_g once, and has no gradient. Bytes: K_f once in the precision of the inputs, and matrices of
-N x N in double precision (the matrix and its factor; for a gradient its inverse, too). For large inputs most of the memory goes
-into copies of all samples: as drawn, centred, scaled, and gradients on their way back. Their number was measured, as were the
-four blocks of values of k_g that are there at a time, five with a gradient. With few rows all are kept for it, which saves one
-product.
+Where local parameters and the posterior take turns, each turn after the first takes 2/3 N^3: a factor, and the diagonal
+of the inverse. Conditioning computes k_g once, and has no gradient. Bytes: K_f once in the precision of the inputs, and
+matrices of N x N in double precision (the matrix and its factor; for a gradient its inverse, too). For large inputs
+most of the memory goes into copies of all samples: as drawn, centred, scaled, and gradients on their way back. Their
+number was measured, as were the four blocks of values of k_g that are there at a time, five with a gradient. With few
+rows all are kept for it, which saves one product.
 
-A feature map takes the products of matrices that it makes of one row, for each sample, and four times as many with a gradient.
-Where g sees more of all data than memory holds, the blocks of rows before a block are mapped again for it.
+A feature map takes the products of matrices that it makes of one row, for each sample, and four times as many with a
+gradient. Where g sees more of all data than memory holds, the blocks of rows before a block are mapped again for it.
 
-Seconds follow from what the device is, not from a measurement or the number of threads: the same data get the same inference on
-every day, and in every worker process. Plans are made at a nominal speed: that of two cores, or of a GPU. A slower GPU has its
-own speed; many have next to no double precision. On a faster one a fit is sooner done, rather than larger.
+Seconds follow from what the device is, not from a measurement or the number of threads: the same data get the same
+inference on every day, and in every worker process. Plans are made at a nominal speed: that of two cores, or of a GPU.
+A slower GPU has its own speed; many have next to no double precision. On a faster one a fit is sooner done, not larger.
 """
 
 from __future__ import annotations
@@ -90,13 +90,13 @@ class Cost:
 class Workload:
     """What the cost of exact inference depends on, besides the number of rows.
 
-    ``dim`` is the size of what the kernel compares, ``samples`` that of the finite orbit. ``covariances`` have noises of their
-    own, and each of them is factorised once in each of the ``turns`` of local parameters and posterior (1 where there are no
-    local parameters). ``double``: inputs are in double precision. ``tables``: bytes that the orbit keeps. ``one_noise``: the
-    noise of a datum is the same for all latent functions, so that a factor is all that the posterior needs. ``single_sum``: one
-    value of K_f takes as many values of k_g as there are samples, and not as many pairs of them. ``corrected``: half of
-    many draws are learned from (:class:`~orbitgp.kernels.orbit_average.CorrectedCovariance`). ``mapping``: operations of the
-    feature map for one sample.
+    ``dim`` is the size of what the kernel compares, ``samples`` that of the finite orbit. ``covariances`` have noises
+    of their own, and each of them is factorised once in each of the ``turns`` of local parameters and posterior (1
+    where there are no local parameters). ``double``: inputs are in double precision. ``tables``: bytes that the orbit
+    keeps. ``one_noise``: the noise of a datum is the same for all latent functions, so that a factor is all that the
+    posterior needs. ``single_sum``: one value of K_f takes as many values of k_g as there are samples, and not as many
+    pairs of them. ``corrected``: half of many draws are learned from
+    (:class:`~orbitgp.kernels.orbit_average.CorrectedCovariance`). ``mapping``: the feature map's operations a sample.
     """
 
     samples: int
@@ -125,7 +125,8 @@ class Workload:
         kept: list[Any] = [part for part in model.orbit.modules() if hasattr(part, "bytes_of_table")]
         tables = sum((part.bytes_of_table(x.shape[1:]) for part in kept), 0.0)
         counts, double = covariances_and_turns(likelihood), x.dtype == torch.float64
-        single = (isinstance(model, ExactGP) and model.vectors.pairs(samples) < samples**2) or embeds_means(model.kernel)
+        fewer = isinstance(model, ExactGP) and model.vectors.pairs(samples) < samples**2
+        single = fewer or embeds_means(model.kernel)
         corrected = isinstance(model, ExactGP) and model.gains_by_correction
         return cls(samples, dim, x.device, *counts, double, tables, one_noise, single, corrected, mapping)
 
@@ -152,7 +153,7 @@ class Workload:
         return self._cost(rows, products=1.0, algebra=algebra, squares=16.0, copies=6.0, blocks=4.0, held=held)
 
     def learning(self, rows: int) -> Cost:
-        """All evaluations of a fit: most with few draws, some with all of them. Starts see few rows, and cost little."""
+        """All evaluations of a fit: most with few draws, some with all of them. Starts see few rows and cost little."""
         plan = [(min(self.samples, FIRST_DRAWS), 20)]
         if self.samples > FIRST_DRAWS:
             plan += [(self.samples, 4)]
@@ -166,7 +167,7 @@ class Workload:
         return most if most == rows else most - most % step
 
     def most_samples(self, learn_rows: int, rows: int, seconds: float, memory: float = math.inf) -> int:
-        """The most draws for which there is memory, a tenth of the time for an evaluation, and a share for conditioning."""
+        """The most draws with memory for them, a tenth of the time for an evaluation, and a share for conditioning."""
         work = replace(self, corrected=False)  # predictions need all draws
         while work.samples < MOST_DRAWS:
             more = replace(work, samples=2 * work.samples)
@@ -179,14 +180,15 @@ class Workload:
     def collapsed(self, rows: int, inducing: int, inducing_samples: int, covariances: int) -> Cost:
         """The collapsed bound of a sparse model, and its gradient.
 
-        k_g between samples and inducing points takes three products: its values, these again where data are streamed, and the
-        gradient of the points. K_uu takes four halves, and each covariance of q(u) three products of N x M x M.
+        k_g between samples and inducing points takes three products: its values, these again where data are streamed,
+        and the gradient of the points. K_uu takes four halves, and each covariance of q(u) three products of N x M x M.
         """
         single, double = nominal_speed(self.device)
         points = inducing * inducing_samples
-        kernel = 6.0 * (self.dim + 8) * rows * self.samples * points + 4.0 * self.mapping * (rows * self.samples + points)
+        seen = rows * self.samples
+        kernel = 6.0 * (self.dim + 8) * seen * points + 4.0 * self.mapping * (seen + points)
         algebra = (6.0 * covariances + 8.0) * (rows + inducing) * inducing**2 + 4.0 * (self.dim + 8) * points**2
-        numbers = 10.0 * (rows + covariances * inducing) * inducing + 4.0 * self.dim * (rows * self.samples + points)
+        numbers = 10.0 * (rows + covariances * inducing) * inducing + 4.0 * self.dim * (seen + points)
         return Cost(8.0 * numbers + self.tables, kernel / (double if self.double else single) + algebra / double)
 
     def _cost(
@@ -231,6 +233,6 @@ def obstacle(cost: Cost, seconds: float, memory: float) -> str | None:
 
 
 def workload(model: ExactGP, likelihood: Likelihood, num_samples: int | None) -> Workload:
-    """What exact inference costs for these data, with ``num_samples`` or the fewest draws that learning may end with."""
+    """What exact inference costs for these data, with ``num_samples`` or the fewest draws that learning ends with."""
     samples = getattr(model.orbit, "size", 1) if model.is_enumerated else num_samples or LEAST_DRAWS
     return Workload.of(model, likelihood, model.x, samples)

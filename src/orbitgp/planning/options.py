@@ -1,8 +1,8 @@
 """How to train: one frozen object of named numbers, checked when it is made.
 
 :class:`TrainingOptions` is what users set, by ``InvariantGPRegressor(training=TrainingOptions(learning_rate=0.01))``.
-:class:`TrainerSettings` is what a :class:`~orbitgp.training.trainer.Trainer` gets: those options, and the length of the run,
-the number of samples and a seed, which estimators take as arguments of their own.
+:class:`TrainerSettings` is what a :class:`~orbitgp.training.trainer.Trainer` gets: those options, and the length of the
+run, the number of samples and a seed, which estimators take as arguments of their own.
 """
 
 from __future__ import annotations
@@ -26,29 +26,30 @@ _MAY_BE_ZERO = ("start_rows", "seed")
 class TrainingOptions:
     """How to train, beyond the arguments of the estimators.
 
-    The object is immutable. ``set_params`` returns a changed copy, and an estimator's ``set_params(training__jitter=1e-5)``
-    replaces its options by such a copy, so that grid searches reach every option. ``print`` shows all options, and ``repr``
-    those that differ from the defaults.
+    The object is immutable. ``set_params`` returns a changed copy, and an estimator's
+    ``set_params(training__jitter=1e-5)`` replaces its options by such a copy, so that grid searches reach every option.
+    ``print`` shows all options, and ``repr`` those that differ from the defaults.
 
         >>> TrainingOptions(learning_rate=0.01).learning_rate
         0.01
 
     Args:
         sampler: how the base draws of a group are made: ``qmc`` or ``iid`` (:mod:`orbitgp.orbits.sampling`).
-        inducing_samples: orbit samples over which each inducing variable averages. 1 as in the paper; averages are close to
-            f, and the bound is tighter (:class:`orbitgp.InvariantGP`). By default 8, or all elements of a finite orbit that
-            has up to 32.
-        num_predict_samples: orbit samples for each row at prediction, the same base draws for every row. By default 128, or
-            all elements of a finite orbit that has up to 1,024. Exact models predict with the draws of their training.
+        inducing_samples: orbit samples over which each inducing variable averages. 1 as in the paper; averages are
+            close to f, and the bound is tighter (:class:`orbitgp.InvariantGP`). By default 8, or all elements of a
+            finite orbit that has up to 32.
+        num_predict_samples: orbit samples for each row at prediction, the same base draws for every row. By default
+            128, or all elements of a finite orbit that has up to 1,024. Exact models predict with training's draws.
         learning_rate: the rate of all but the inducing points. By default 0.03.
         posterior_rows: the most data that one refit of q(u) sees.
         local: where local parameters come from, if the likelihood has any: ``kept`` or ``network``.
-        start_rows: the data by whose exact evidence the best of several starts is chosen (:mod:`orbitgp.training.starts`);
-            0 starts from the orbit as it is given. Sparse runs of fewer than 100 steps do so, too.
-        jitter: added to the diagonal of the inducing points' covariance, as a fraction of the kernel's first variance, or of
-            the noise where that is less and inputs are in float64.
-        exact_seconds: exact inference is taken by default where it would take no longer, at a nominal speed of the device
-            (:mod:`orbitgp.planning.cost`).
+        start_rows: the data by whose exact evidence the best of several starts is chosen
+            (:mod:`orbitgp.training.starts`); 0 starts from the orbit as given. So do sparse runs of fewer than 100
+            steps.
+        jitter: added to the diagonal of the inducing points' covariance, as a fraction of the kernel's first variance,
+            or of the noise where that is less and inputs are in float64.
+        exact_seconds: exact inference is taken by default where it would take no longer, at a nominal speed of the
+            device (:mod:`orbitgp.planning.cost`).
         dtype: ``float32``, ``float64`` or ``auto`` (float32 for images); linear algebra is in float64 either way.
     """
 
@@ -63,7 +64,7 @@ class TrainingOptions:
     exact_seconds: float = 150.0
     dtype: PrecisionName = "auto"
 
-    # These annotations are checked below, with a sentence about each mistake. So shape checkers leave the constructor alone.
+    # These annotations are checked below, with a sentence about each mistake. So shape checkers leave it alone.
     __no_type_check__ = True
 
     def __post_init__(self) -> None:
@@ -74,7 +75,8 @@ class TrainingOptions:
             if kind == "int":
                 value = whole_number(field.name, value, least=0 if field.name in _MAY_BE_ZERO else 1)
             else:
-                value = positive_number(field.name, value) if kind == "float" else one_of(field.name, value, _NAMES[kind])
+                name = field.name
+                value = positive_number(name, value) if kind == "float" else one_of(name, value, _NAMES[kind])
             object.__setattr__(self, field.name, value)
 
     def get_params(self, deep: bool = True) -> dict[str, Any]:
@@ -107,7 +109,7 @@ class TrainingOptions:
 
 @dataclass(frozen=True, kw_only=True, repr=False)
 class TrainerSettings(TrainingOptions):
-    """All that a :class:`~orbitgp.training.trainer.Trainer` needs to know: the options, the budget, the samples and the seed.
+    """All that a :class:`~orbitgp.training.trainer.Trainer` needs to know: options, budget, samples and seed.
 
     Args:
         max_steps: stochastic steps, or evaluations of the bound, after which training ends.
@@ -115,7 +117,7 @@ class TrainerSettings(TrainingOptions):
         batch_size: data for each gradient.
         num_samples: orbit samples of each of them. None where a finite orbit is enumerated.
         posterior_samples: orbit samples of each datum that a refit of q(u) sees. None: ``num_samples``.
-        climb_samples: draws of an infinite orbit with which a run climbs the collapsed bound. None: as many as it needs.
+        climb_samples: draws of an infinite orbit with which a run climbs the collapsed bound. None: as needed.
         seed: of all that is random in training.
     """
 

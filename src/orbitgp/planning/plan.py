@@ -1,8 +1,8 @@
 """The plan of a fit: exact or sparse, learned from how many rows, with which draws, and what it will take.
 
-Exact inference is taken where it can be afforded. It learns from all rows, or from some of them where that is all that time and
-memory allow, and conditions on all. The plan rests on sizes, free memory and the kind of device, and not on a measured time or
-on the number of threads: the same data get the same plan on every day and in every worker process.
+Exact inference is taken where it can be afforded. It learns from all rows, or from some of them where that is all that
+time and memory allow, and conditions on all. The plan rests on sizes, free memory and the kind of device, and not on a
+measured time or on the number of threads: the same data get the same plan on every day and in every worker process.
 """
 
 from __future__ import annotations
@@ -38,9 +38,9 @@ class Plan:
         inference: ``exact`` or ``sparse``.
         reason: why, in a few words.
         num_data: all rows, which the posterior is conditioned on.
-        ladder: rows and draws of the climbs of exact inference, or of a sparse model that climbs its bound; the last rung is
-            what the user gets. Empty where a sparse model takes stochastic steps.
-        seconds: what the fit will take at the nominal speed of the device, about; None where that is not known beforehand.
+        ladder: rows and draws of the climbs of exact inference, or of a sparse model that climbs its bound; the last
+            rung is what the user gets. Empty where a sparse model takes stochastic steps.
+        seconds: what the fit will take at the nominal speed of the device, about; None where that is not known.
         bytes: of memory at its peak, likewise.
         num_inducing: inducing points of a sparse model.
         max_steps, batch_size: of stochastic steps.
@@ -103,7 +103,8 @@ def make_plan(
         return Plan("sparse", "inference='sparse'", rows)
     found: Plan | str = "num_inducing or batch_size was given"
     if inference == "exact" or not asks_for_sparse:
-        found = _exact_plan(workload(model, likelihood, num_samples), model, settings, num_samples, inference == "exact")
+        work = workload(model, likelihood, num_samples)
+        found = _exact_plan(work, model, settings, num_samples, inference == "exact")
     if isinstance(found, Plan):
         return found
     if inference == "exact":
@@ -111,13 +112,16 @@ def make_plan(
     return Plan("sparse", found, rows)
 
 
-def inducing_size(count: int | None, averaged: int | None, rows: int, orbit: Orbit, device: torch.device) -> tuple[int, int]:
-    """How many inducing points, and over how many orbit samples each variable averages; None where the user does not say.
+def inducing_size(
+    count: int | None, averaged: int | None, rows: int, orbit: Orbit, device: torch.device
+) -> tuple[int, int]:
+    """How many inducing points, and over how many orbit samples each averages; None where the user does not say.
 
-    It averages over all elements of a finite orbit that is small, and no more. An average over all elements is f, so one point
-    for each datum determines f. An average over fewer does not: more points than data tighten the bound, up to one for each
-    element of a finite orbit. On a GPU there are up to four times as many points, if there are rows enough to learn them from.
-    On one H200, 60,000 digits and affine maps in 60 s: 256 points -1,511,139 nats, 512 -1,483,577, 1,024 -1,469,093.
+    It averages over all elements of a finite orbit that is small, and no more. An average over all elements is f, so
+    one point for each datum determines f. An average over fewer does not: more points than data tighten the bound, up
+    to one for each element of a finite orbit. On a GPU there are up to four times as many points, if there are rows
+    enough to learn them from. On one H200, 60,000 digits and affine maps in 60 s: 256 points -1,511,139 nats, 512
+    -1,483,577, 1,024 -1,469,093.
     """
     elements = orbit.size if isinstance(orbit, FiniteOrbit) else math.inf
     if averaged is None:
@@ -130,7 +134,9 @@ def inducing_size(count: int | None, averaged: int | None, rows: int, orbit: Orb
     return int(min(count or usual, most)), averaged
 
 
-def _exact_plan(work: Workload, model: ExactGP, settings: TrainerSettings, num_samples: int | None, forced: bool) -> Plan | str:
+def _exact_plan(
+    work: Workload, model: ExactGP, settings: TrainerSettings, num_samples: int | None, forced: bool
+) -> Plan | str:
     """Exact inference on all rows, or learned from some; or what stands against it.
 
     Where sparse inference would be slow, exact inference may take as long.
@@ -154,7 +160,9 @@ def _sparse_seconds(work: Workload, model: ExactGP, settings: TrainerSettings) -
     return EVALUATIONS * drawn.collapsed(rows, *points, work.covariances).seconds
 
 
-def _within(allowed: float, limit: float, work: Workload, model: ExactGP, num_samples: int | None, forced: bool) -> Plan | str:
+def _within(
+    allowed: float, limit: float, work: Workload, model: ExactGP, num_samples: int | None, forced: bool
+) -> Plan | str:
     """Exact inference in the time that is allowed, and within the limit of the user; or what stands against it.
 
     Where it is forced, conditioning may take any time. With a limit it may learn from fewer rows than otherwise: sparse
@@ -185,7 +193,8 @@ def _within(allowed: float, limit: float, work: Workload, model: ExactGP, num_sa
             return planned(f"learned on {learn_rows:,} of {rows:,} rows, conditioned on all", fewer, learn_rows)
     if blocked is None:  # there is memory with the fewest draws, but no time to learn from enough rows
         against = obstacle(learning, seconds, math.inf) or against
-    if rows > NUM_INDUCING or work.samples > LEAST_DRAWS or obstacle(work.evaluation(rows), math.inf, memory) is not None:
+    fits = obstacle(work.evaluation(rows), math.inf, memory) is None
+    if rows > NUM_INDUCING or work.samples > LEAST_DRAWS or not fits:
         return against
     reason = "as many inducing points as data would save no time"
     if math.isinf(limit):
@@ -207,9 +216,9 @@ def _of_ladder(reason: str, work: Workload, model: ExactGP, rows: int, draws: in
 def ladder_seconds(work: Workload, ladder: Sequence[Rung], orbit: Orbit) -> float:
     """What the climbs of a ladder take: many candidates on the first rung, and fewer on the others.
 
-    An orbit seldom needs more than the least draws for each reach. Climbs from the neighbours of the best have the least draws.
-    The kernel alone climbs on the second rung. Scores of candidates on fresh draws, and plausible ranges, take a share of all
-    that.
+    An orbit seldom needs more than the least draws for each reach. Climbs from the neighbours of the best have the
+    least draws. The kernel alone climbs on the second rung. Scores of candidates on fresh draws, and plausible ranges,
+    take a share of all that.
     """
     reaches = sum(reach.numel() for reach in orbit.reaches())
     seconds = 0.0 if not reaches else 3 * CLIMB * work.evaluation_seconds(ladder[:2][-1].rows, 1)

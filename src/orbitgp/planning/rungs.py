@@ -25,7 +25,7 @@ class Rung(NamedTuple):
 
 
 def rungs(rows: int, draws: int | None, several: bool, fixed_draws: bool = False) -> list[Rung]:
-    """The ladder up to all ``rows`` to learn from and ``draws`` at most; ``several``: whether several candidates begin it.
+    """The ladder up to all ``rows`` to learn from and ``draws`` at most; ``several``: if several candidates begin it.
 
     Rows grow first, then draws; but where rows are many, one rung in the middle has few rows and more draws
     (:func:`for_neighbours`). Without draws, no rung needs as few rows as the sketch, which may lose the best start.

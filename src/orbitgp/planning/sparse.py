@@ -1,7 +1,7 @@
 """How a sparse model learns, and what that costs at the nominal speed of the device.
 
-It climbs the collapsed bound, as an exact model climbs its evidence. Stochastic steps are for data that one process does not
-hold in memory, and for users who ask for them.
+It climbs the collapsed bound, as an exact model climbs its evidence. Stochastic steps are for data that one process
+does not hold in memory, and for users who ask for them.
 """
 
 from __future__ import annotations
@@ -33,8 +33,8 @@ MOST_PASSES = 8  # over all data, for the last q(u), and as many for its evidenc
 def climb(model: InvariantGP, likelihood: Likelihood, x: AllInputs, options: TrainerSettings) -> Rung | None:
     """The last rung of a climb of the collapsed bound, or None where the run takes stochastic steps.
 
-    It has as many draws of the orbit as leave time and memory for a climb. Where even the fewest do not, it has fewer rows:
-    q(u) is that of all rows in the end. A finite orbit is enumerated, and ``climb_samples`` fixes the draws of another.
+    It has as many draws of the orbit as leave time and memory for a climb. Where even the fewest do not, it has fewer
+    rows: q(u) is that of all rows in the end. A finite orbit is enumerated; ``climb_samples`` fixes others' draws.
     """
     if not isinstance(x, Tensor) or _needs_steps(len(x), options):
         return None
@@ -91,10 +91,10 @@ def step_seconds(model: InvariantGP, likelihood: Likelihood, x: AllInputs, optio
 def affordable_steps(
     model: InvariantGP, likelihood: Likelihood, x: AllInputs, options: TrainerSettings, free_steps: bool = False
 ) -> TrainerSettings:
-    """The same with smaller steps, where a few hundred of them would take more than ten minutes, or than the limit of time.
+    """The same with smaller steps, where a few hundred of them would take more than ten minutes or the limit of time.
 
-    A refit of q(u) then sees fewer draws, and refits and gradients see fewer rows. Options the user set are not changed.
-    ``free_steps``: there are as many steps as take ten minutes, from 300 to 3,000.
+    A refit of q(u) then sees fewer draws, and refits and gradients see fewer rows. Options the user set are not
+    changed. ``free_steps``: there are as many steps as take ten minutes, from 300 to 3,000.
     """
     least_steps, rows = TrainerSettings.max_steps, len(x)
     free = {"posterior_samples", "posterior_rows", "batch_size"} - options.changed()

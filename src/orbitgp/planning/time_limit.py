@@ -1,11 +1,11 @@
 """How much of a limit of time is for learning, and how much for what follows.
 
-When learning ends, an evaluation is still under way. Then the posterior of all rows is made, and the evidence is measured with
-fresh draws. What that costs says how many evaluations it is worth, and evaluations on this machine say how long each of them
-takes. The posterior may have more draws than were learned with: making it once with twice the draws often gains more evidence
-than the last evaluations of a climb do, in the same time. On a slow machine it may have fewer.
+When learning ends, an evaluation is still under way. Then the posterior of all rows is made, and the evidence is
+measured with fresh draws. What that costs says how many evaluations it is worth, and evaluations on this machine say
+how long each of them takes. The posterior may have more draws than were learned with: making it once with twice the
+draws often gains more than the last evaluations of a climb do, in the same time. On slow machines it may have fewer.
 
-A sparse fit makes passes over all rows when learning is over: for the last q(u), for the evidence, and for its upper bound.
+A sparse fit makes passes over all rows when learning is over: for the last q(u), the evidence, and its upper bound.
 """
 
 from __future__ import annotations
@@ -63,7 +63,7 @@ class TimeLimit:
     def posterior_draws(self, samples: int | None) -> int | None:
         """The draws of the posterior when the time to learn ends with ``samples``.
 
-        Twice as many as long as that takes a quarter of the time at most. Half as many where it takes more than its share.
+        Twice as many as long as that takes a quarter of the time at most. Half as many where it takes more.
         """
         if self.seconds is None or self.work is None or samples is None:
             return samples
@@ -89,7 +89,7 @@ class TimeLimit:
         return rows, samples
 
     def checked_rows(self, rows: int, samples: int | None, sets: int, spent: float) -> int:
-        """Rows on which sets of fresh draws are measured when some seconds are spent: fewer where little time is left."""
+        """Rows on which sets of fresh draws are measured when some seconds are spent: fewer if little time is left."""
         rows = min(rows, CHECKED_ROWS)
         while self.seconds is not None and self.work is not None and rows > SKETCH_ROWS:
             if spent + self._after(samples, rows, sets) <= self.seconds:
@@ -122,7 +122,7 @@ class TimeLeft:
             self.seconds = min(self.seconds or inf, self.spent + 3 * _QUICK)
 
     def share(self) -> float:
-        """What the next part of the fit may take, in nominal seconds: a sixth of the limit, or half of what is left of it."""
+        """What the next part of the fit may take, in nominal seconds: a sixth of the limit, or half of what is left."""
         if self.seconds is None:
             return TrainerSettings.exact_seconds
         seconds = min(self.seconds / 6, max(0.0, self.seconds - self.spent) / 2)

@@ -1,13 +1,13 @@
 """Checkpoints: a run that is killed continues where it was, and ends where it would have ended.
 
-A checkpoint is the whole state of a :class:`~orbitgp.training.run.Engine` between two steps, with the state of its random
-generator, in one safetensors file that is replaced as a whole. On the same machine, with the same versions and number of
-threads, a run that continues from a checkpoint takes exactly the steps that it would have taken. A run that climbs, by the
-exact evidence or by the collapsed bound, goes on from the beginning of the climb that it was in.
+A checkpoint is the whole state of a :class:`~orbitgp.training.run.Engine` between two steps, with the state of its
+random generator, in one safetensors file that is replaced as a whole. On the same machine, with the same versions and
+number of threads, a run that continues from a checkpoint takes exactly the steps that it would have taken. A run that
+climbs, by the exact evidence or by the collapsed bound, goes on from the beginning of the climb that it was in.
 
-The first checkpoint is written when the start is chosen, then one at equal intervals of time, one when the run is stopped by
-Ctrl-C, and one after the last step. It holds a fingerprint of the data and the settings, because it continues its own run and
-no other.
+The first checkpoint is written when the start is chosen, then one at equal intervals of time, one when the run is
+stopped by Ctrl-C, and one after the last step. It holds a fingerprint of the data and the settings, because it
+continues its own run and no other.
 """
 
 from __future__ import annotations
@@ -51,8 +51,8 @@ class Checkpoint:
     Args:
         path: where checkpoints are written.
         every: seconds between them.
-        resume: whether to continue from the checkpoint that exists, if there is one. Without ``resume``, an existing checkpoint
-            is an error, so that nobody overwrites hours of training by mistake.
+        resume: whether to continue from the checkpoint that exists, if there is one. Without ``resume``, an existing
+            checkpoint is an error, so that nobody overwrites hours of training by mistake.
     """
 
     def __init__(self, path: Path, every: float = 60.0, resume: bool = False) -> None:
@@ -76,7 +76,7 @@ class Checkpoint:
         """Bring a new engine to the saved state, if there is one, and check that it belongs to the same run."""
         self.seeds, self._run = seeds, fingerprint(engine)
         stem, suffix = self.path.stem, self.path.suffix
-        for remains in self.path.parent.glob(f".{escape(stem)}.*{escape(suffix)}"):  # of a run that was killed as it wrote
+        for remains in self.path.parent.glob(f".{escape(stem)}.*{escape(suffix)}"):  # of a run killed as it wrote
             if remains.name.removeprefix(f".{stem}.").removesuffix(suffix).isdigit():
                 remains.unlink(missing_ok=True)
         if self.saved is None:
@@ -131,7 +131,8 @@ def read_checkpoint(path: Path) -> Saved:
     if kind != KIND:
         raise SavedFileError(f"{path} holds a {kind}, not a checkpoint.")
     try:
-        return Saved(config["run"], [int(seed) for seed in config["seeds"]], int(config["steps"]), config["state"], tensors)
+        seeds = [int(seed) for seed in config["seeds"]]
+        return Saved(config["run"], seeds, int(config["steps"]), config["state"], tensors)
     except (KeyError, TypeError, ValueError) as error:
         raise SavedFileError(f"{path} is damaged: its header is not that of a checkpoint.") from error
 
@@ -146,7 +147,7 @@ def fingerprint(engine: Engine) -> dict[str, Any]:
         own = {"inference": "exact", "num_samples": model.num_samples, "learn_rows": engine.learn_rows}
     settings = asdict(engine.options)
     settings["random_state"] = settings.pop("seed")
-    for name in ("num_predict_samples", "dtype"):  # predictions come after the run, and the digest of X tells its precision
+    for name in ("num_predict_samples", "dtype"):  # predictions come later, and the digest of X tells its precision
         del settings[name]
     return {
         **settings,

@@ -1,8 +1,8 @@
 """Who climbs on: the rules by which optima of one rung of the ladder begin the next.
 
-There are three rules. An optimum may still win: it lies behind the best by no more than what more rows or more draws could
-change. It is on a hill of its own: no better one has nearly the same orbit, and the evidence falls between them. And at most
-``MOST_CONTENDERS`` stay. The same rules tell which neighbours of the best are its rivals.
+There are three rules. An optimum may still win: it lies behind the best by no more than what more rows or more draws
+could change. It is on a hill of its own: no better one has nearly the same orbit, and the evidence falls between them.
+And at most ``MOST_CONTENDERS`` stay. The same rules tell which neighbours of the best are its rivals.
 """
 
 from __future__ import annotations
@@ -25,10 +25,11 @@ _NEIGHBOUR = 1.6  # factor by which reaches are made wider and narrower: about t
 def contenders(
     optima: Sequence[Optimum], sees_all: bool, learned: LearnedVector, value_at: Callable[[Vector], float]
 ) -> list[Optimum]:
-    """The distinct optima that may still win, the one with the most evidence on fresh draws first. That one always stays.
+    """The distinct optima that may still win, that with the most evidence on fresh draws first. It always stays.
 
     ``sees_all``: whether they have seen all rows that are learned from, so that only draws may change their order.
-    ``value_at``: the log evidence on their rung. It moves the parameters of the model, and they stay where it was asked last.
+    ``value_at``: the log evidence on their rung. It moves the parameters of the model, which stay where it was asked
+    last.
     """
     best, *others = sorted(optima, key=lambda optimum: -optimum.fresh)
     found = [best]
@@ -39,7 +40,7 @@ def contenders(
 
 
 def least_to_win(rivals: Sequence[Optimum], sees_all: bool, learned: LearnedVector) -> float:
-    """The evidence below which a climb on the same rung cannot win against all of these, if fresh draws change all alike.
+    """The evidence below which a climb on the same rung cannot win against all of these, if fresh draws change all.
 
     Where shapes are learned, the evidence is rough, and how a climb goes does not tell where it ends.
     """
@@ -52,11 +53,11 @@ def least_to_win(rivals: Sequence[Optimum], sees_all: bool, learned: LearnedVect
 
 
 def _may_win(optimum: Optimum, best: Optimum, sees_all: bool) -> bool:
-    """Whether more rows or draws may change the order of the two. A climb that failed has no evidence, and never wins."""
+    """Whether more rows or draws may change the order of the two. A failed climb has no evidence, and never wins."""
     if math.isinf(optimum.fresh):
         return False
-    # More draws may change the distance of the two by as much as fresh draws have changed it; and, up to a margin, by as much
-    # as fresh draws have changed both together.
+    # More draws may change the distance of the two by as much as fresh draws have changed it; and, up to a margin, by
+    # as much as these have changed both.
     changes = best.value - best.fresh, optimum.value - optimum.fresh
     doubt = max(abs(changes[0] - changes[1]), min(abs(changes[0]) + abs(changes[1]), ROWS_MARGIN))
     return optimum.fresh >= best.fresh - max(DRAWS_MARGIN if sees_all else ROWS_MARGIN, doubt)
@@ -71,27 +72,30 @@ def _same_hill(optimum: Optimum, better: Optimum, learned: LearnedVector, value_
     return value_at(0.5 * (one + other)) > min(optimum.value, better.value) - _SADDLE
 
 
-def neighbours(best: Optimum, learned: LearnedVector, value_at: Callable[[Vector], float], near: bool = False) -> list[Vector]:
+def neighbours(
+    best: Optimum, learned: LearnedVector, value_at: Callable[[Vector], float], narrow: Vector | None = None
+) -> list[Vector]:
     """Where to begin beside the best: all reaches scaled together, or set to the widest where they are close to it.
 
-    Also each reach scaled alone, where the evidence is higher than that of the best. Kernel and likelihood stay, or follow as
-    far as the inverse Hessian tells, whichever has more evidence. ``near``: all at once, half as far, where it is higher.
+    Also each reach scaled alone, where the evidence is higher than that of the best. Kernel and likelihood stay, or
+    follow as far as the inverse Hessian tells, whichever has more evidence. At the end of a search, where the narrow
+    start is given: all at once, half as far, and that start, where they are higher.
     """
-    vector, factor = best.vector, _NEIGHBOUR**0.5 if near else _NEIGHBOUR
+    vector, factor = best.vector, _NEIGHBOUR if narrow is None else _NEIGHBOUR**0.5
     reaches = np.flatnonzero(learned.is_reach)
     axes = [np.arange(len(vector)) == i for i in reaches] if len(reaches) > 1 else []
     all_at_once, one_at_a_time = (
         [np.where(some, by * vector, vector) for some in which for by in (1 / factor, factor)]
         for which in ([learned.is_reach] if len(reaches) else [], axes)
     )
-    if near:
-        return [one for one in all_at_once if value_at(one) > best.value]
+    if narrow is not None:
+        return [one for one in (*all_at_once, narrow) if value_at(one) > best.value]
     close = learned.is_reach & (np.abs(vector) > 0.5 * learned.widest) & (np.abs(vector) < 1.5 * learned.widest)
     if close.any():
         all_at_once.append(np.where(close, learned.widest, vector))
         all_at_once = [np.clip(one, -learned.widest, learned.widest) for one in all_at_once]
     all_at_once, one_at_a_time = (
-        [max((one, _followed(one, best, learned)), key=value_at) for one in some] for some in (all_at_once, one_at_a_time)
+        [max((v, _followed(v, best, learned)), key=value_at) for v in some] for some in (all_at_once, one_at_a_time)
     )
     return all_at_once + [one for one in one_at_a_time if value_at(one) > best.value]
 

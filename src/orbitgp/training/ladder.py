@@ -1,14 +1,14 @@
 """Learning by the evidence: candidates climb a ladder of fidelities, and those that can no longer win drop out.
 
-Every rung has more rows or more draws of the orbit than the one before (:mod:`orbitgp.planning.rungs`). On each, candidates
-climb to optima (:mod:`orbitgp.training.maximise`), and contenders go on (:mod:`orbitgp.training.contenders`). Candidates are
-narrower, wider and simpler orbits (:mod:`orbitgp.training.starts`). Three rules make the end trustworthy:
+Every rung has more rows or draws than the last (:mod:`orbitgp.planning.rungs`). On each, candidates climb
+(:mod:`orbitgp.training.maximise`), contenders go on (:mod:`orbitgp.training.contenders`). Candidates are narrower,
+wider and simpler orbits (:mod:`orbitgp.training.starts`). Three rules make the end trustworthy:
 
 - **Fresh draws decide.** S draws that all data share are a finite orbit, whose evidence contains pairs of equal draws.
-  Parameters may feed on these. So each optimum is scored with fresh draws. That score ranks the candidates, and draws double
-  until that gains little, and own draws are not far from it. An optimum that only its own draws support is cut back.
-- **Neighbours are tried.** Plateaus are rough. So climbs also begin at wider and narrower reaches, on one rung and at the end.
-- **The model without the orbit is learned, too.** A narrow orbit with its kernel is a candidate, so no orbit ends far below it.
+  Parameters may feed on these. So each optimum is scored with fresh draws. That score ranks the candidates, and draws
+  double until that gains little, and own draws are not far from it. What only its own draws support is cut back.
+- **Neighbours are tried.** Plateaus are rough: climbs also begin at wider and narrower reaches, once and at the end.
+- **The model without an orbit is learned.** A narrow orbit with its kernel is a candidate: no orbit ends far below.
 """
 
 from __future__ import annotations
@@ -44,15 +44,14 @@ DRAWS_TOLERANCE = 1.0  # nats that the last doubling of draws may gain, and that
 _FINE = 0.05  # nats an iteration, and share of what fresh draws change, below which a climb ends on the last rungs
 _PER_ROW = 2e-5  # the same for each row: evidence of many rows is not worth as many digits
 _ROUNDS = 3  # of neighbours that were higher, after which the evidence counts as rough
-_LAST_SETS = range(3, 8)  # sets of fresh draws that score the end, three where little depends on draws; 1 and 2 have chosen
+_LAST_SETS = range(3, 8)  # sets of fresh draws that score the end, three if little depends on them; 1 and 2 have chosen
 
 
 @dataclass(kw_only=True)
 class Ladder(Run):
     """One run of learning: :meth:`run` leaves the model conditioned on all data, at the best parameters.
 
-    ``rungs`` are the rows and draws of each climb, and the last one is what the user gets. ``several``: whether several
-    candidates climb, or only the model as it is given.
+    ``rungs``: rows and draws of each climb; the last is what the user gets. ``several``: whether candidates compete.
     """
 
     model: ExactGP | CollapsedGP
@@ -65,11 +64,10 @@ class Ladder(Run):
 
     def __post_init__(self) -> None:
         self.learned = LearnedVector(self.model, self.likelihood)
-        self.learn_rows = self.rungs[-1].rows
+        self.rung, self.learn_rows = self.rungs[0], self.rungs[-1].rows
         # Which rows are learned from is left to chance; which of them a start sees first should not matter.
         self.order = representative_order(self.y, self.options.seed if self.learn_rows < len(self.x) else 0)
-        self.rung = self.rungs[0]
-        self.draw_shift = 0.0  # nats that fresh draws add to the evidence: a running guess for tolerances, at last the result
+        self.draw_shift = 0.0  # nats that fresh draws add to the evidence: a running guess, at last the result
         self.draw_error = 0.0  # nats; two of them around the shift hold it in 95 %
         self.draw_gain = 0.0  # nats that the last doubling of draws gained or fresh ones took away, if it was the last
         self.condition_seconds = 0.0  # that the posterior of the rows learned from took
@@ -91,7 +89,7 @@ class Ladder(Run):
         return solution
 
     def learn(self) -> None:
-        """The same without the posterior of all data; a constant prior mean is that of rows learned from, unless stopped."""
+        """The same without the posterior of all data; a constant mean is that of rows learned from, unless stopped."""
         self._learn_in_time()
         if self.stopped:
             return
@@ -107,14 +105,13 @@ class Ladder(Run):
         return self.rung.rows == self.learn_rows
 
     def objective(self, rung: Rung, plain: bool = False, near: Vector | None = None) -> Objective:
-        """The evidence on a rung. A climb that begins ``near`` a point has half of the draws, corrected, if noise allows."""
+        """The evidence on a rung. A climb ``near`` a point has half of the draws, corrected, if noise allows."""
         rows = self.order[: rung.rows].to(self.x.device) if rung.rows < len(self.x) else slice(None)
         model = self.model.restricted(self.x[rows], rung.draws, Identity() if plain else None)
-        model.climbs = True
         found = Objective(model, self.likelihood, self.y[rows], self.learned, plain)
-        if near is None or (rung.draws or 0) <= LEAST_DRAWS:
+        if near is None or (rung.draws or 0) <= LEAST_DRAWS or isinstance(model, CollapsedGP):
             return found
-        if isinstance(model, CollapsedGP) or not model.gains_by_correction:
+        if not model.gains_by_correction:
             return found
         corrected = replace(found, model=model.with_corrected_draws())
         return corrected if math.isfinite(corrected.value_at(near)) else found
@@ -127,22 +124,23 @@ class Ladder(Run):
                 self._best = self._climb_ladder().vector
             self.converged = self._late_after is None  # a candidate that was left out might lead higher
         except Stopped:
-            self.rung = Rung(self.learn_rows, self.rung.draws if self.stopped else self.limit.posterior_draws(self.rung.draws))
+            draws = self.rung.draws if self.stopped else self.limit.posterior_draws(self.rung.draws)
+            self.rung = Rung(self.learn_rows, draws)
         self.learned.set(self._best)
         self.between_climbs()
         self.model.num_samples = self.rung.draws
         with suppress(Stopped):  # draws that chose between candidates are no longer fresh
             sets = _LAST_SETS[: 3 if not self.converged or abs(self.draw_shift) < DRAWS_TOLERANCE / 10 else 5]
             rows = self.limit.checked_rows(*self.rung, len(sets), time.perf_counter() - self._clock)
-            found = self._fresh_shift(Optimum(math.nan, self.learned.get()), self.rung._replace(rows=rows), sets=sets)
+            found = self._shift(Optimum(math.nan, self.learned.get()), self.rung._replace(rows=rows), sets=sets)
             self.draw_shift, self.draw_error = found.value, max(found.error, 0.5 * self.draw_gain)
 
-    def _fresh_shift(self, at: Optimum, rung: Rung, corrected: bool = False, sets: Sequence[int] = (1, 2)) -> FreshEvidence:
+    def _shift(self, at: Optimum, rung: Rung, halved: bool = False, sets: Sequence[int] = (1, 2)) -> FreshEvidence:
         """Nats that fresh draws add to the evidence there, and their error. Some of the rows tell, in proportion."""
         if rung.draws is None or isinstance(self.model, CollapsedGP):
             return FreshEvidence(0.0, 0.0)
         rung = rung._replace(rows=min(rung.rows, CHECKED_ROWS))
-        objective, share = self.objective(rung, near=at.vector if corrected else None), self.rung.rows / rung.rows
+        objective, share = self.objective(rung, near=at.vector if halved else None), self.rung.rows / rung.rows
         with self.interruptibly():
             fresh = objective.fresh_at(at.vector, sets)
             value = at.value if share == 1 and math.isfinite(at.value) else objective.value_at(at.vector)
@@ -155,8 +153,10 @@ class Ladder(Run):
                 raise Stopped
             self.rung = rung
             self.draw_shift *= rung.rows / before.rows
-            optima = self._climb_each(survivors, before)
-            survivors = contenders(optima, self.sees_all, self.learned, self.objective(rung, near=optima[0].vector).value_at)
+            tops = self._climb_each(survivors, before)
+            survivors = contenders(
+                tops, self.sees_all, self.learned, self.objective(rung, near=tops[0].vector).value_at
+            )
             if math.isinf(survivors[0].value):
                 raise FloatingPointError(NOT_FINITE)
             gain = survivors[0].fresh - reached  # infinite unless only draws have changed
@@ -168,7 +168,7 @@ class Ladder(Run):
             reached = survivors[0].fresh if self.sees_all else -math.inf
         else:
             self.draw_gain = max(gain if math.isfinite(gain) else 0.0, -self.draw_shift)
-        if self.several and self.learned.is_reach.any() and self.rung.draws is not None:  # which make the evidence rough
+        if self.several and self.learned.is_reach.any() and self.rung.draws is not None:  # the evidence is rough
             found, survivors = survivors[0], self._beside_neighbours(survivors[:1], at_end=True)
             self.draw_gain += survivors[0].fresh - found.fresh
         return survivors[0]
@@ -184,7 +184,7 @@ class Ladder(Run):
                 found.append(self.climb_once(self._climb, optimum, self.rung, before, least=least))
                 self.draw_shift = next((o.fresh - o.value for o in found if math.isfinite(o.fresh)), self.draw_shift)
         except Stopped as stopped:
-            # The more data there are, the better each is predicted: with less evidence a row, a climb has not come as far.
+            # The more data there are, the better each is predicted: with less evidence a row, a climb is less far.
             known = [(o.value / self.rung.rows, o.vector) for o in (*found, stopped.best) if o is not None]
             known += [(o.value / before.rows, o.vector) for o in survivors]
             self._best = max(known, key=lambda point: point[0])[1]
@@ -192,15 +192,15 @@ class Ladder(Run):
         return found
 
     def _climb(
-        self, start: Optimum, rung: Rung, before: Rung, plain: bool = False, rough: bool = False, least: float = -math.inf
+        self, start: Optimum, rung: Rung, last: Rung, plain: bool = False, rough: bool = False, least: float = -math.inf
     ) -> Optimum:
-        """The optimum above a point of the rung before. The Hessian grows with the rows. Below ``least``, it is not scored."""
+        """The optimum above a point of the rung before. The Hessian grows with the rows. Below ``least``: no score."""
         objective = self.objective(rung, plain, start.vector)
-        inverse_hessian = None if start.inverse_hessian is None else start.inverse_hessian * (before.rows / rung.rows)
+        inverse = None if start.inverse_hessian is None else start.inverse_hessian * (last.rows / rung.rows)
         tolerance = max(self._tolerance(objective, start.vector, rung), DRAWS_TOLERANCE if rough else 0.0)
-        evaluate, report = lambda v: self.evaluate(objective, v, rung), lambda value: self.record(value, rung, objective)
+        evaluate, report = lambda v: self.evaluate(objective, v, rung), lambda v: self.record(v, rung, objective)
         try:
-            found = maximise(evaluate, start.vector, tolerance, inverse_hessian, report, least, math.isfinite(start.value))
+            found = maximise(evaluate, start.vector, tolerance, inverse, report, least, math.isfinite(start.value))
         except FloatingPointError:
             if not self.several:
                 raise
@@ -210,11 +210,11 @@ class Ladder(Run):
         return self._supported(objective, start.vector, found, rung)
 
     def _supported(self, objective: Objective, start: Vector, found: Optimum, rung: Rung) -> Optimum:
-        """The optimum with its evidence on fresh draws; or, where these do not support it, the best point on the way to it."""
+        """The optimum with its evidence on fresh draws; or, if these do not support it, the best on the way."""
 
-        def scored(optimum: Optimum) -> Optimum:
+        def scored(o: Optimum) -> Optimum:
             with self.in_budget(rung, best=found):
-                return optimum._replace(fresh=optimum.value + self._fresh_shift(optimum, rung, objective.model.corrected).value)
+                return o._replace(fresh=o.value + self._shift(o, rung, objective.model.corrected).value)
 
         best = found = scored(found)
         if found.value - found.fresh <= max(DRAWS_TOLERANCE, _PER_ROW * rung.rows):
@@ -243,14 +243,13 @@ class Ladder(Run):
         starts = possible_starts(orbit, self.x, kernel)
         if not self.learned.is_reach.any():
             return [Optimum(-math.inf, self._moved(move_to, start, orbit, kernel)) for start in starts]
-        rung = self.rungs[min(1, len(self.rungs) - 1)]._replace(draws=None)  # a sketch has too few rows for a lengthscale
+        rung = self.rungs[min(1, len(self.rungs) - 1)]._replace(draws=None)  # sketches have too few rows for it
         plain = self._without_orbit(rung)
         score = partial(self.score, self.objective(self.rung, near=self._begin), self.rung)
         given = [self._moved(move_to, start, orbit) for start in starts]
         self._best = self.learned.with_reaches(self._begin, plain.vector)
         chosen = [max((vector, self.learned.with_reaches(vector, plain.vector)), key=score) for vector in given]
-        narrow = self._moved(move_to, narrow_start(orbit, self.x), orbit)
-        self._narrow = self.learned.with_reaches(narrow, plain.vector)
+        self._narrow = self.learned.with_reaches(self._moved(move_to, narrow_start(orbit, self.x), orbit), plain.vector)
         return [Optimum(-math.inf, vector) for vector in (*chosen, self._narrow)]
 
     def _without_orbit(self, rung: Rung) -> Optimum:
@@ -262,8 +261,8 @@ class Ladder(Run):
                 found.append(self.climb_once(self._climb, begin, rung, rung, plain=True))
         except Stopped as stopped:
             known = sorted((o for o in (*found, stopped.best) if o is not None), key=lambda o: o.value)
-            vectors = [self._begin, *(self.learned.with_reaches(self._begin, o.vector) for o in known[-1:])]
-            self._best = vectors[-1] if self.stopped or not known else max(vectors, key=self.objective(self.rung).value_at)
+            both = [self._begin, *(self.learned.with_reaches(self._begin, o.vector) for o in known[-1:])]
+            self._best = both[-1] if self.stopped or not known else max(both, key=self.objective(self.rung).value_at)
             raise
         return max(found, key=lambda o: o.value)
 
@@ -276,8 +275,8 @@ class Ladder(Run):
     def _beside_neighbours(self, survivors: list[Optimum], at_end: bool = False) -> list[Optimum]:
         """The same and contenders near the best, on the present rung. Rough climbs tell which neighbours are these.
 
-        Few draws may have misled what is learned of an orbit but for reaches, so the best begins again with that as given. At
-        the end, neighbours are nearer, and only those climb that are higher.
+        Few draws may have misled what is learned of an orbit but for reaches, so the best begins again with that as
+        given. At the end, neighbours are nearer, the narrow start is one, and only those climb that are higher.
         """
         self._best, rung = survivors[0].vector, self.rung
         score = partial(self.score, self.objective(rung, near=self._best), rung)
@@ -290,13 +289,10 @@ class Ladder(Run):
             return contenders([*survivors, *more], self.sees_all, self.learned, score)
 
         if self.learned.is_shape.any() and not at_end:
-            as_given = np.where(self.learned.is_shape, self._begin, survivors[0].vector)
-            survivors = among(climbed([Optimum(-math.inf, as_given)]))
+            survivors = among(climbed([Optimum(-math.inf, np.where(self.learned.is_shape, self._begin, self._best))]))
         for _ in range(_ROUNDS):
             best, self._best = survivors[0], survivors[0].vector
-            starts = neighbours(best, self.learned, score, near=at_end)
-            if at_end and score(self._narrow) > best.value:
-                starts.append(self._narrow)
+            starts = neighbours(best, self.learned, score, self._narrow if at_end else None)
             rough = climbed([Optimum(-math.inf, start, best.inverse_hessian) for start in starts], rough=True)
             survivors = among(climbed([one for one in among(rough) if any(one is found for found in rough)]))
             if survivors[0].fresh <= best.fresh + DRAWS_TOLERANCE:

@@ -1,4 +1,5 @@
-"""All learned parameters of a model as one vector, in units that make a step of one mean the same whatever the data's units."""
+"""All learned parameters of a model as a vector, in units that make a step of one mean the same in any units of the
+data."""
 
 from __future__ import annotations
 
@@ -22,14 +23,14 @@ _FARTHEST = 50.0  # natural units from where a run began: a hyperparameter may c
 
 
 class LearnedVector:
-    """What is learned of a model and its likelihood, but for the bias of the prior mean, which has its best value anyway.
+    """What is learned of a model and its likelihood, but for the prior mean's bias, which has its best value anyway.
 
     The unit of a reach is where it alone moves inputs by about a third of the distances between them
-    (:func:`~orbitgp.training.starts.natural_units`). That of a hyperparameter of the kernel is a factor of e, and that of a
-    coordinate of an inducing point is the distance between inputs. All else is learned as it is.
+    (:func:`~orbitgp.training.starts.natural_units`). That of a hyperparameter of the kernel is a factor of e, and that
+    of a coordinate of an inducing point is the distance between inputs. All else is learned as it is.
 
-    ``is_reach``, ``is_shape`` and ``is_point`` tell which entries belong to what. A shape is any parameter of the orbit that is
-    no reach. It may do nothing while the reaches are zero, as a smoothness, or act on its own, as a weight.
+    ``is_reach``, ``is_shape`` and ``is_point`` tell which entries belong to what. A shape is any parameter of the orbit
+    that is no reach. It may do nothing while the reaches are zero, as a smoothness, or act on its own, as a weight.
     """
 
     def __init__(self, model: ExactGP | CollapsedGP, likelihood: Likelihood) -> None:
@@ -40,9 +41,10 @@ class LearnedVector:
         self.is_reach = self._belongs_to(set(widest))
         self.is_shape = self._belongs_to({id(p) for p in model.orbit.parameters()} - set(widest))
         self.is_point = self._belongs_to({id(model.sparse.inducing)} if isinstance(model, CollapsedGP) else set())
-        widest |= {id(getattr(part, name)): 1.0 for part in model.orbit.modules() for name in getattr(part, "bounded", ())}
+        widest |= {id(getattr(part, n)): 1.0 for part in model.orbit.modules() for n in getattr(part, "bounded", ())}
         # Where the orbit of a reach is the whole one, and where other parameters end; infinite where they never do.
-        self.widest: Vector = _flat([torch.full_like(p, widest.get(id(p), math.inf)) for p in self.parameters]) / self.units
+        ends = [torch.full_like(p, widest.get(id(p), math.inf)) for p in self.parameters]
+        self.widest: Vector = _flat(ends) / self.units
         is_constant = self._belongs_to({id(raw) for raw in map_constants(model.kernel)})
         self.farthest = np.where(is_constant, LearnedConstants.farthest, _FARTHEST)
         self.origin = self.get()
@@ -90,7 +92,7 @@ class LearnedVector:
         return np.where(self.is_reach, reaches, others)
 
     def folded(self, vector: Vector) -> Vector:
-        """The same orbit with every reach between zero and its widest, and bounded parameters too: both ends reflect them."""
+        """The same orbit with reaches between zero and their widest, and bounded parameters too: both ends reflect."""
         ends = np.isfinite(self.widest)
         whole = np.where(ends, self.widest, 1.0)
         inside = whole - np.abs(whole - np.abs(vector) % (2 * whole))

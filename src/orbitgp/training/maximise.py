@@ -1,9 +1,10 @@
 """Maximise a smooth objective without noise, from one point, by BFGS.
 
-The inverse Hessian of a coarser objective may be the first guess. It shortens the way, but it never says that the way is over:
-a search ends where an iteration of its own gained too little, and where the slope and the Hessian that it has updated since
-predict that the next one would gain too little as well. A wrong guess may hide a direction in which much is left: where
-it is small, steps are short, and the Hessian is not updated. So one more point along the slope corrects it before the end.
+The inverse Hessian of a coarser objective may be the first guess. It shortens the way, but it never says that the way
+is over: a search ends where an iteration of its own gained too little, and where the slope and the Hessian that it has
+updated since predict that the next one would gain too little as well. A wrong guess may hide a direction in which much
+is left: where it is small, steps are short, and the Hessian is not updated. So one more point along the slope corrects
+it first.
 """
 
 from __future__ import annotations
@@ -21,13 +22,17 @@ from torch import Tensor
 from orbitgp.training.learned_vector import Vector
 
 InverseHessian = Float[np.ndarray, "parameters parameters"]
-Objective = Callable[[Vector], tuple[float, Vector]]  # minus the log evidence and its gradient; infinite where there is none
+Objective = Callable[
+    [Vector], tuple[float, Vector]
+]  # minus the log evidence and its gradient; infinite if there is none
 
 MAX_BFGS = 300  # parameters; the inverse Hessian of more is kept in part only (L-BFGS)
 NOT_FINITE = "the evidence is not finite at the start: scale the inputs or change the kernel."
 _MAX_LINE_SEARCH = 12  # evaluations of one line search, after which rounding hides any further gain
 _HOPE = 4  # times what an iteration gains, or promises, are still to gain at most
-NEAR = 0.3  # natural units: about what lies on one hill, and the longest first step with an inverse Hessian of another place
+NEAR = (
+    0.3  # natural units: about what lies on one hill, and the longest first step with an inverse Hessian from elsewhere
+)
 _PROBE = 0.1  # natural units, at most, along the slope: where an inherited Hessian is checked before a search ends
 
 
@@ -44,9 +49,9 @@ class _Stalled(Exception):
 class Optimum(NamedTuple):
     """The highest point of a search: the evidence there, the parameters, and the inverse Hessian as far as it is known.
 
-    ``fresh`` is the evidence there with draws of the orbit that the search has not seen. It is minus infinity where it is not
-    known, as of starts, and where the climb failed or cannot win. Where a climb begins is an ``Optimum`` too: that of the rung
-    before, or a start, whose evidence is not known and counts as minus infinity.
+    ``fresh`` is the evidence there with draws of the orbit that the search has not seen. It is minus infinity where it
+    is not known, as of starts, and where the climb failed or cannot win. Where a climb begins is an ``Optimum`` too:
+    that of the rung before, or a start, whose evidence is not known and counts as minus infinity.
     """
 
     value: float
@@ -73,11 +78,11 @@ def maximise(
     least: float = -math.inf,
     checks: bool = True,
 ) -> Optimum:
-    """Climb from a point until an iteration gains less than ``tolerance`` nats; ``report`` is told the value after each.
+    """Climb from a point until an iteration gains less than ``tolerance`` nats; ``report`` gets the value after each.
 
-    ``checks``: whether the end is checked by one more point, as an inverse Hessian of another objective may be wrong there.
-    Without, it is one of another place, and the first step is short.
-    A search that will not come to ``least`` nats, as far as its last iterations tell, ends early.
+    ``checks``: whether the end is checked by one more point, as an inverse Hessian of another objective may be wrong
+    there. Without, it is one of another place, and the first step is short. A search that will not come to ``least``
+    nats, as far as its last iterations tell, ends early.
     """
     search = _Search(objective, tolerance, report, least)
     try:
@@ -95,7 +100,7 @@ class _Search:
         self.best: Optimum | None = None
         self._seen: tuple[Vector, float, Vector] | None = None  # the last point, its value and its slope
         self._last: tuple[Vector, float, Vector] | None = None  # the same after the last iteration
-        self._inverse_hessian: InverseHessian | None = None  # updated beside scipy's own, which its callback does not show
+        self._inverse_hessian: InverseHessian | None = None  # updated beside scipy's own, which callbacks do not see
         self._in_line = 0  # evaluations since the last iteration
         self._slow = 0  # iterations in a row that gained too little
 
@@ -109,7 +114,7 @@ class _Search:
             self._inverse_hessian = guess if longest <= most else guess * (most / longest)
         self._last = start, value, slope
         is_stalled = self._iterate()
-        while is_stalled and -self._last[1] >= self.least:  # the Hessian may be at fault: without it, there may be more to gain
+        while is_stalled and -self._last[1] >= self.least:  # the Hessian may be wrong: there may be more to gain
             assert self.best is not None
             before, self._in_line = self._last[1], 0
             self._last = self.best.vector, *self._evaluate(self.best.vector)
@@ -135,7 +140,8 @@ class _Search:
         if self._inverse_hessian is not None:
             options, method = {"hess_inv0": self._inverse_hessian, "gtol": 1e-6}, "BFGS"
         try:
-            minimize(self._evaluate, self._last[0], jac=True, method=method, options=options, callback=self._after_iteration)
+            after = self._after_iteration
+            minimize(self._evaluate, self._last[0], jac=True, method=method, options=options, callback=after)
         except _Stalled:
             return True
         return False
@@ -164,7 +170,7 @@ class _Search:
         self._update_inverse_hessian(self._last[0] - before[0], self._last[2] - before[2])
         gain = before[1] - self._last[1]
         self._slow = self._slow + 1 if gain < self.tolerance else 0
-        # One slow iteration is enough where the Hessian agrees; where it does not, it may be wrong, or the iteration unlucky.
+        # One slow iteration is enough where the Hessian agrees; else it may be wrong, or the iteration unlucky.
         if self._slow and (self._left() < self.tolerance or self._slow > 2):
             raise StopIteration
         if self.least + self._last[1] > _HOPE * max(gain, self._left()):

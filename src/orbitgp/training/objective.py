@@ -1,6 +1,6 @@
 """The log evidence of a model on some rows, with some draws of the orbit, as a function of one vector.
 
-Draws are fixed, so the function has no noise. Evaluating it moves the learned parameters there and changes nothing else.
+Draws are fixed, so the function has no noise. Evaluating it moves the learned parameters there and no more.
 """
 
 from __future__ import annotations
@@ -26,8 +26,8 @@ from orbitgp.training.learned_vector import LearnedVector, Vector
 class Objective:
     """The log evidence (and priors) of ``model`` with targets ``y``; a collapsed bound is climbed in the same way.
 
-    ``value_at`` and ``fresh_at`` are the log evidence itself. A call gives minus that, which :mod:`~orbitgp.training.maximise`
-    takes, with its gradient.
+    ``value_at`` and ``fresh_at`` are the log evidence itself. A call gives minus that, which
+    :mod:`~orbitgp.training.maximise` takes, with its gradient.
     """
 
     model: ExactGP | CollapsedGP
@@ -37,6 +37,9 @@ class Objective:
     is_plain: bool = False  # the orbit is left out
     local: Tensor | None = None  # local parameters at the last point: the next search for them begins there
     jitter = 0.0  # the share of the diagonal that the last factorisation needed
+
+    def __post_init__(self) -> None:
+        self.model.climbs = True
 
     def __call__(self, vector: Vector) -> tuple[float, Vector]:
         """Minus the log evidence (and priors), and its gradient; infinite where it cannot be computed."""
@@ -77,7 +80,8 @@ class Objective:
 
     def resolution(self) -> float:
         """Nats below which differences of the objective mean nothing: a loose bound is not worth many digits."""
-        return self.model.resolution(self.likelihood, self.y, self.local) if isinstance(self.model, CollapsedGP) else 0.0
+        model = self.model
+        return model.resolution(self.likelihood, self.y, self.local) if isinstance(model, CollapsedGP) else 0.0
 
     def _finite(self, value: float) -> float:
         value += float(log_prior(self.model, self.likelihood).detach())

@@ -47,14 +47,15 @@ _CLOSE = 0.2  # nats, to which the best others and the fall at the end are known
 
 
 def plausible_ranges(climber: Ladder) -> Plausible:
-    """The narrowest and the widest of each learned quantity, by its name. The widest is infinite where nothing limits it.
+    """The narrowest and the widest of each learned quantity, by its name. The widest is infinite if nothing limits it.
 
-    There is nothing where it was not measured: a limit leaves no time for that, the run is stopped, or there are too many
-    parameters. There is None of a quantity that the data do not determine at all. Some rows and few draws measure the profiles;
-    those of all data are in proportion.
+    There is nothing where it was not measured: a limit leaves no time for that, the run is stopped, or there are too
+    many parameters. There is None of a quantity that the data do not determine at all. Some rows and few draws measure
+    the profiles; those of all data are in proportion.
     """
     orbit = {id(p) for p in climber.model.orbit.parameters()}
-    indices = [i for i, p in enumerate(p for p in climber.learned.parameters for _ in range(p.numel())) if id(p) in orbit]
+    entries = (p for p in climber.learned.parameters for _ in range(p.numel()))
+    indices = [i for i, p in enumerate(entries) if id(p) in orbit]
     samples, learned, best = climber.model.num_samples, climber.learned, climber.learned.get()
     best = np.where(learned.is_reach, best, learned.folded(best))  # what is bounded may have been reflected many times
     if not climber.converged or not indices or len(best) > MOST_PARAMETERS:
@@ -116,7 +117,7 @@ def _profiles(climber: Ladder, best: Vector, indices: list[int], rung: Rung) -> 
 
 
 def _described(climber: Ladder, seen: Seen) -> Plausible:
-    """The least and the most that orbits with these parameters describe, of the quantities that are not always the same."""
+    """Least and most that orbits with these parameters describe, of quantities that are not always the same."""
     found: dict[str, list[Quantity]] = {}
     for vector, _ in seen:
         climber.learned.set(vector)
@@ -165,7 +166,7 @@ class Point(NamedTuple):
         return vector
 
     def to(self, vector: Vector, function: Function) -> Point | None:
-        """The point there, with the second derivative that fits this step; None where there is no value or no gradient."""
+        """The point there, with the second derivative that fits this step; None if it has no value or gradient."""
         try:
             value, gradient = function(vector)
         except FloatingPointError:
@@ -199,10 +200,10 @@ def precision(gradient_at: Callable[[Vector], Vector], best: Vector, size: float
 
 
 def profile_end(function: Function, optimum: Point, index: int, bound: float) -> tuple[Vector, bool]:
-    """Where a profile has fallen on the way from the optimum to ``bound``, with the others at their best; and whether it has.
+    """Where a profile has fallen on the way from the optimum to ``bound``, others at their best; and whether it has.
 
-    Where it falls by less, it ends at the bound. If that is infinite, it ends at the last point that was seen. There is no
-    profile (FloatingPointError) where the optimum turns out to be none, or where others do not come to their best.
+    Where it falls by less, it ends at the bound. If that is infinite, it ends at the last point that was seen. There is
+    no profile (FloatingPointError) where the optimum turns out to be none, or where others do not come to their best.
     """
     others, origin = np.arange(len(optimum.vector)) != index, optimum.vector[index]
     side, most = np.sign(bound - origin), abs(bound - origin)

@@ -1,8 +1,8 @@
 """Updates of q(u) in closed form while everything else moves (``inference.natural_gradient`` has the formulas).
 
-An update takes fresh orbit samples of a large batch, forward only, and mixes their statistics with those of the last updates.
-Updates cycle through the data, so their average weights every datum equally. Where the likelihood has local parameters, an
-update also finds those of the data that it sees.
+An update takes fresh orbit samples of a large batch, forward only, and mixes their statistics with those of the last
+updates. Updates cycle through the data, so their average weights every datum equally. Where the likelihood has local
+parameters, an update also finds those of the data that it sees.
 """
 
 from __future__ import annotations
@@ -31,15 +31,17 @@ Factor = Float[Tensor, "inducing inducing"]
 class PosteriorUpdates:
     """q(u) of a model in training.
 
-    ``enumerated``: samples are whole orbits. ``stats`` are the statistics that q(u) was made from, and ``blend`` is the share
-    of their biased part.
+    ``enumerated``: samples are whole orbits. ``stats`` are the statistics that q(u) was made from, and ``blend`` is the
+    share of their biased part.
     """
 
-    def __init__(self, local: LocalParameters, options: TrainerSettings, generator: torch.Generator, enumerated: bool) -> None:
+    def __init__(
+        self, local: LocalParameters, options: TrainerSettings, rng: torch.Generator, enumerated: bool
+    ) -> None:
         self.model, self.likelihood, self.x, self.y = local.setting
         self.local, self.options = local, options
-        self.generator, self.enumerated = generator, enumerated
-        self.minibatches = Minibatches(self.x, generator)
+        self.generator, self.enumerated = rng, enumerated
+        self.minibatches = Minibatches(self.x, rng)
         self.stats: Statistics | None = None
         self.blend = 0.0
         self.failed_jitter = 0.0  # the largest with which Kuu had no factor
@@ -52,8 +54,8 @@ class PosteriorUpdates:
     def rho(self, slow: float = 1.0, partial: bool | None = None) -> float:
         """The natural-gradient step: shorter where q(u) sees a part of the data, or feeds noise back.
 
-        ``slow`` is the factor of the learning rates. As everything else slows down, q(u) may average over more steps without
-        lagging behind, and its noise falls away.
+        ``slow`` is the factor of the learning rates. As everything else slows down, q(u) may average over more steps
+        without lagging behind, and its noise falls away.
         """
         partial = self.size < len(self.x) if partial is None else partial
         # Local parameters from the same draws feed the noise of those draws back.
@@ -118,9 +120,9 @@ class PosteriorUpdates:
 def fit_jitter(setting: Setting, share: float, failed: float = 0.0) -> tuple[Factor, float]:
     """The factor of Kuu, and the largest jitter with which there was none, which was ``failed`` before.
 
-    The jitter of the model falls to this share of the noise of the data where that is less, but not to one that failed. In
-    float32 it must also be large against the rounding of k_u, and stays. Where inducing points have come so close that there is
-    no factor, the jitter is raised for good.
+    The jitter of the model falls to this share of the noise of the data where that is less, but not to one that failed.
+    In float32 it must also be large against the rounding of k_u, and stays. Where inducing points have come so close
+    that there is no factor, the jitter is raised for good.
     """
     model, likelihood, _, y = setting
     if model.dtype == torch.float64 and not likelihood.num_locals:

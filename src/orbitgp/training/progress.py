@@ -1,8 +1,8 @@
-"""Progress of one or several fits: how much of their time is over, how long the rest takes, and what they have learned so far.
+"""Progress of one or several fits: how much of their time is over, how long the rest takes, and what they have learned.
 
-A terminal or a notebook shows one bar. Elsewhere there is nothing or, if asked for, a plain line every ten seconds. An engine
-says how much of its run is over (:meth:`~orbitgp.training.run.Engine.progress`). The plan says what share of all work each
-fit is, and the clock of this machine what the rest takes.
+A terminal or a notebook shows one bar. Elsewhere there is nothing or, if asked for, a plain line every ten seconds. An
+engine says how much of its run is over (:meth:`~orbitgp.training.run.Engine.progress`). The plan says what share of all
+work each fit is, and the clock of this machine what the rest takes.
 """
 
 from __future__ import annotations
@@ -23,16 +23,16 @@ from orbitgp.training.run import Engine
 
 
 def is_watched() -> bool:
-    """Whether a person sees a bar: in a terminal, or in a notebook where the output is none; not that of a worker process."""
+    """Whether a person sees a bar: in a terminal, or in a notebook where the output is none; not a worker's."""
     return parent_process() is None and ("ipykernel" in sys.modules or sys.stderr.isatty())
 
 
 class Progress:
     """A bar around fits, in the order of ``seconds``, which are what each of them is planned to take.
 
-    ``units`` of learned quantities, by name. ``lines``: whether to print plain lines where there is neither a terminal nor a
-    notebook, with seconds of ``every`` between them. ``show``: None where a person watches, and the fits are long. Fits of
-    workers, whose engine nobody here knows, count as planned.
+    ``units`` of learned quantities, by name. ``lines``: whether to print plain lines where there is neither a terminal
+    nor a notebook, with seconds of ``every`` between them. ``show``: None where a person watches, and the fits are
+    long. Fits of workers, whose engine nobody here knows, count as planned.
     """
 
     def __init__(

@@ -1,22 +1,22 @@
 """Records of a run: what callbacks, logs and progress bars are told while it learns.
 
-A callback is a plain function of a record, ``fit(X, y, callback=print)``. A callback that looks at the model itself while it
-learns also has a method ``begin``. It is called with the :class:`~orbitgp.training.run.Engine` before the first step, and
-must not change it. The time of callbacks does not count as training. Every record also goes to Python's logging, under the name
-``orbitgp``, at level INFO.
+A callback is a plain function of a record, ``fit(X, y, callback=print)``. A callback that looks at the model itself
+while it learns also has a method ``begin``. It is called with the :class:`~orbitgp.training.run.Engine` before the
+first step, and must not change it. The time of callbacks does not count as training. Every record also goes to Python's
+logging, under the name ``orbitgp``, at level INFO.
 
-A record is a dictionary: ``step``, ``seconds``, ``bound`` (in the units of y), ``orbit`` (what is learned, in physical units),
-the hyperparameters by name, and how the run is doing:
+A record is a dictionary: ``step``, ``seconds``, ``bound`` (in the units of y), ``orbit`` (what is learned, in physical
+units), the hyperparameters by name, and how the run is doing:
 
-- ``jitter``: of a sparse model, what is added to the diagonal of Kuu; of an exact one, the share of the diagonal that had to be
-  added to K_f and its noise (:mod:`orbitgp.kernels.cholesky`). Zero is usual there.
-- ``climb`` and ``without_orbit``: of an exact run, which climb this is, as there are several starts, and whether it is one of
-  the model without the orbit. In such a climb the orbit stays as it is and does nothing.
+- ``jitter``: of a sparse model, what is added to the diagonal of Kuu; of an exact one, the share of the diagonal that
+  had to be added to K_f and its noise (:mod:`orbitgp.kernels.cholesky`). Zero is usual there.
+- ``climb`` and ``without_orbit``: of an exact run, which climb this is, as there are several starts, and whether it is
+  one of the model without the orbit. In such a climb the orbit stays as it is and does nothing.
 - ``exact``: whether ``bound`` is the evidence of exact inference.
 
-Stochastic steps have converged when what the bound still gains is small, and known to be. Their records hold means of the
-bound. The last half of them is cut into two windows. The difference of their means is what the bound has gained from one to the
-next, and their scatter says how well that is known.
+Stochastic steps have converged when what the bound still gains is small, and known to be. Their records hold means of
+the bound. The last half of them is cut into two windows. The difference of their means is what the bound has gained
+from one to the next, and their scatter says how well that is known.
 """
 
 from __future__ import annotations
@@ -112,5 +112,6 @@ def in_words(steps: int, converged: bool, stopped: bool, found: Rise | None) -> 
     if found is None:
         return f"{end}, too few to say whether the bound was still rising: raise max_steps or max_seconds."
     if found.gain > 2 * found.stderr:
-        return f"{end} while the bound was rising: it gained {found.gain:,.0f} nats in their last quarter. Raise the limit."
+        gained = f"{found.gain:,.0f} nats in their last quarter"
+        return f"{end} while the bound was rising: it gained {gained}. Raise the limit."
     return f"{end}. In their last quarter the bound gained no more than its noise, {2 * found.stderr:,.1f} nats."

@@ -1,13 +1,13 @@
 """What everything that learns has in common, and what every run of climbs has.
 
 Estimators, checkpoints and callbacks see a run as an :class:`Engine`: a :class:`~orbitgp.training.ladder.Ladder`,
-:class:`~orbitgp.training.stochastic_steps.StochasticSteps`, or a :class:`~orbitgp.training.trainer.Trainer`, which runs both.
-Its state is nested dictionaries and lists of tensors and numbers. A state that was read from a file lies on the CPU:
-:func:`copied_to` moves every tensor of it at once, so that no part of a run has to think of devices.
+:class:`~orbitgp.training.stochastic_steps.StochasticSteps`, or a :class:`~orbitgp.training.trainer.Trainer`, which runs
+both. Its state is nested dictionaries and lists of tensors and numbers. A state that was read from a file lies on the
+CPU: :func:`copied_to` moves every tensor of it at once, so that no part of a run has to think of devices.
 
-A :class:`Run` is a sequence of climbs, and each depends only on the optima of those before it. These optima are the state of
-the run. A run that continues looks them up instead of climbing again, and decides by the clock only where the first run had not
-been.
+A :class:`Run` is a sequence of climbs, and each depends only on the optima of those before it. These optima are the
+state of the run. A run that continues looks them up instead of climbing again, and decides by the clock only where the
+first run had not been.
 """
 
 from __future__ import annotations
@@ -45,9 +45,9 @@ _SEARCH_SHARE = 0.5  # of a limit of time, for rungs on which several candidates
 class Engine:
     """A run that learns from where its model is, with its clock, its history, and the state from which it continues.
 
-    ``callback`` is called with every record of the history, ``after_step`` when a step or a climb is done. ``planned`` are the
-    seconds that it takes at the nominal speed of the device, about. ``steps`` are stochastic steps or evaluations of the
-    evidence, at most ``max_steps`` of them. ``learn_rows`` is None where all rows are seen in turn.
+    ``callback`` is called with every record of the history, ``after_step`` when a step or a climb is done. ``planned``
+    are the seconds that it takes at the nominal speed of the device, about. ``steps`` are stochastic steps or
+    evaluations of the evidence, at most ``max_steps`` of them. ``learn_rows`` is None where all rows are seen in turn.
     """
 
     model: InvariantGP | ExactGP | CollapsedGP
@@ -156,7 +156,7 @@ class Run(Engine):
 
     @contextmanager
     def in_budget(self, rung: Rung, best: Optimum | None = None) -> Iterator[None]:
-        """What may be interrupted, and does not begin where the budget is spent. A run that continues has done it before.
+        """What may be interrupted, and does not begin where the budget is spent. A continued run has done it.
 
         ``best``: the highest point known, which would be lost.
         """
@@ -171,7 +171,7 @@ class Run(Engine):
             raise
 
     def climb_once(self, climb: Callable[..., Optimum], *arguments: Any, **settings: Any) -> Optimum:
-        """The optimum of this climb. A run that continues knows it by its number, so no clock may decide which there are."""
+        """The optimum of this climb. A continued run knows it by its number, so no clock may decide which there are."""
         if self.up_to_date:
             if self.optima:
                 self.between_climbs()
@@ -187,7 +187,8 @@ class Run(Engine):
 
     def is_late(self, rung: Rung) -> bool:
         """Whether candidates have taken their share of the time. A run that continues keeps to when they first had."""
-        if self.up_to_date and self._late_after is None and self.seconds > _SEARCH_SHARE * self.limit.to_learn(rung.draws):
+        share = _SEARCH_SHARE * self.limit.to_learn(rung.draws)
+        if self.up_to_date and self._late_after is None and self.seconds > share:
             self._late_after = self._done
         return self._late_after is not None and self._done >= self._late_after
 

@@ -1,16 +1,16 @@
 """The two ladders of a sparse run: the exact evidence of some rows, and the collapsed bound.
 
-**The start.** The gradient of a stochastic run cannot escape a local optimum of the orbit's size, and takes many steps to bring
-noise and lengthscale to their place. Some rows have an exact evidence, which is cheap and without noise. So kernel, likelihood
-and orbit are first learned from these, by the ladder of exact inference. The bound has the more slack the wider the orbit is,
-so it prefers narrow orbits. Where the likelihood is Gaussian in f, the evidence is exact, and the run keeps the orbit that was
-found. Such an orbit is learned as exact inference would learn it, from as many rows as an exact fit has time for. The start of
-another run takes a quarter of that.
+**The start.** The gradient of a stochastic run cannot escape a local optimum of the orbit's size, and takes many steps
+to bring noise and lengthscale to their place. Some rows have an exact evidence, which is cheap and without noise. So
+kernel, likelihood and orbit are first learned from these, by the ladder of exact inference. The bound has the more
+slack the wider the orbit is, so it prefers narrow orbits. Where the likelihood is Gaussian in f, the evidence is exact,
+and the run keeps the orbit that was found. Such an orbit is learned as exact inference would learn it, from as many
+rows as an exact fit has time for. The start of another run takes a quarter of that.
 
-**The collapsed bound.** With q(u) at its best in closed form and fixed draws of the orbit, the bound is a plain function of
-kernel, likelihood, orbit and inducing points (:mod:`orbitgp.inference.collapsed`). A ladder climbs it where every step can see
-all data (:mod:`orbitgp.planning.sparse`). Where that takes too long, it climbs the bound of some rows, and the last q(u) is
-that of all.
+**The collapsed bound.** With q(u) at its best in closed form and fixed draws of the orbit, the bound is a plain
+function of kernel, likelihood, orbit and inducing points (:mod:`orbitgp.inference.collapsed`). A ladder climbs it where
+every step can see all data (:mod:`orbitgp.planning.sparse`). Where that takes too long, it climbs the bound of some
+rows, and the last q(u) is that of all.
 """
 
 from __future__ import annotations
@@ -38,14 +38,14 @@ from orbitgp.training.ladder import Ladder
 from orbitgp.training.objective import representative_order
 
 SHORTEST = 100  # steps of a run that chooses its start
-_SHARE = 0.25  # of a limit, for the start; and of the time of an exact fit, where the orbit is learned by the bound later
+_SHARE = 0.25  # of a limit, for the start; and of the time of an exact fit, if the orbit is learned by the bound later
 
 
 def start_ladder(setting: Setting, options: TrainerSettings) -> Ladder:
     """The climb of the exact evidence of some rows. It shares kernel, likelihood, prior mean and orbit with the model.
 
-    With a limit of time, it has as many rows as there is time for, and 50 at least. Without one, ``start_rows`` take as long as
-    they take.
+    With a limit of time, it has as many rows as there is time for, and 50 at least. Without one, ``start_rows`` take as
+    long as they take.
     """
     model, likelihood, x, y = setting
     orbit = model.orbit
@@ -81,8 +81,8 @@ def start_ladder(setting: Setting, options: TrainerSettings) -> Ladder:
 def raise_noise(setting: Setting, seed: int) -> None:
     """Multiply a learned Gaussian noise as long as the bound of some rows rises, at its best q(u).
 
-    The noise that fits some rows exactly is too small for a bound with slack. It may even have run off to its least value,
-    where it has no slope.
+    The noise that fits some rows exactly is too small for a bound with slack. It may even have run off to its least
+    value, where it has no slope.
     """
     model, likelihood, x, y = setting
     learned = [part for part in likelihood.modules() if isinstance(part, Gaussian) and part.log_noise.requires_grad]
@@ -109,8 +109,8 @@ def raise_noise(setting: Setting, seed: int) -> None:
 def collapsed_ladder(setting: Setting, options: TrainerSettings, last: Rung) -> Ladder:
     """The climb of a collapsed bound from where the model is to its last rung.
 
-    A climb ends when it gains little in comparison with the slack, and the slack is large at the start of the first. So a rung
-    that is alone is climbed twice.
+    A climb ends when it gains little in comparison with the slack, and the slack is large at the start of the first. So
+    a rung that is alone is climbed twice.
     """
     model, likelihood, x, y = setting
     assert isinstance(x, Tensor)
@@ -147,7 +147,7 @@ def set_last_posterior(climb: Ladder, rest: TimeLeft) -> None:
 
 
 def pace_of(climb: Ladder) -> float:
-    """Measured over nominal seconds of a pass over the data, by the posterior that ended the climb; infinite without one."""
+    """Measured over nominal seconds of a pass over the data, by the posterior that ended the climb; else infinite."""
     assert isinstance(climb.model, CollapsedGP)
     sparse, samples = climb.model.sparse, climb.model.num_samples
     return (climb.condition_seconds or inf) / pass_seconds(sparse, climb.likelihood, climb.x, climb.learn_rows, samples)

@@ -3,15 +3,15 @@
 An orbit has a natural unit: how far it moves inputs, as a share of the distances between them. Starts are
 
 - the orbit as it was given;
-- the same with all reaches multiplied, so that it moves inputs a little, by some way, and far: by all angles, if that is not
-  much farther;
-- the simpler orbits that it contains (:meth:`~orbitgp.orbits.Orbit.simpler`), with all else close to nothing. So a composition
-  starts from its parts, and ``Affine`` from rotations, among others: a richer family is not behind a simpler one.
+- the same with all reaches multiplied, so that it moves inputs a little, by some way, and far: by all angles, if that
+  is not much farther;
+- the simpler orbits that it contains (:meth:`~orbitgp.orbits.Orbit.simpler`), with all else close to nothing. So a
+  composition starts from its parts, and ``Affine`` from rotations, among others: a richer family is never behind.
 
-So neither the first guess nor the unit of the inputs matters much. The evidence may have several tops over the lengthscale as
-well, and over the constants of a learned feature map. Where the orbit has nothing to learn, the starts are the lengthscale as
-given, shorter, and longer, and such constants as given, smaller, and larger. Where it has, the same is tried without the orbit,
-which costs little, and the best of it is one more start.
+So neither the first guess nor the unit of the inputs matters much. The evidence may have several tops over the
+lengthscale as well, and over the constants of a learned feature map. Where the orbit has nothing to learn, the starts
+are the lengthscale as given, shorter, and longer, and such constants as given, smaller, and larger. Where it has, the
+same is tried without the orbit, which costs little, and the best of it is one more start.
 """
 
 from __future__ import annotations
@@ -31,8 +31,8 @@ from orbitgp.orbits import Orbit
 Start = tuple[float, ...]
 Inputs = Float[Tensor, "rows *features"]
 
-NARROW, MIDDLE, WIDE = 0.1, 0.35, 1.2  # how far an orbit moves inputs at a start, as a share of the distances between them
-CLOSE_TO_NOTHING = 0.03  # the same, by the reaches that a simpler orbit lacks; at zero itself there would be no gradient
+NARROW, MIDDLE, WIDE = 0.1, 0.35, 1.2  # how far an orbit moves inputs at a start, as a share of distances between them
+CLOSE_TO_NOTHING = 0.03  # the same, by the reaches that a simpler orbit lacks; at zero there would be no gradient
 LENGTHS = (0.25, 4.0)  # multiples of the lengthscales to start from
 CONSTANTS = (1 / 3, 3.0)  # multiples of the constants of a feature map; farther ones end four nats lower
 _ALIKE = 1.4  # starts whose reaches differ by less than this factor are one
@@ -41,7 +41,7 @@ _ROWS, _SAMPLES = 60, 8  # enough to see how far an orbit goes
 
 
 def possible_starts(orbit: Orbit, x: Inputs, kernel: Kernel | None = None) -> list[Start]:
-    """The starts of a run with these data. The first is the orbit as given. Without a reach to learn, the kernel varies."""
+    """The starts of a run with these data. The first is the orbit as given. Without a reach, the kernel varies."""
     reaches = orbit.reaches()
     given = (1.0,) * len(reaches)
     distance = distance_between(x)
@@ -77,7 +77,7 @@ def kernel_starts(kernel: Kernel | None) -> list[Start]:
 
 
 def natural_units(orbit: Orbit, x: Inputs) -> list[Tensor]:
-    """For each reach, where it alone moves inputs by ``MIDDLE``. The unit of the inputs and the given orbit do not matter."""
+    """For each reach, where it moves inputs by ``MIDDLE``. Units of the inputs and the given orbit do not matter."""
     reaches, distance = orbit.reaches(), distance_between(x)
     sizes = [reach.detach().abs() for reach in reaches]
     if not reaches or distance == 0.0:
@@ -88,7 +88,7 @@ def natural_units(orbit: Orbit, x: Inputs) -> list[Tensor]:
 
 @torch.no_grad()
 def move_to(start: Start, orbit: Orbit, kernel: Kernel | None = None) -> None:
-    """Multiply the reaches of an orbit as given, each by its own factor; or what the kernel learns, where it has none."""
+    """Multiply the reaches of an orbit as given, each by its own factor; or what the kernel learns, if it has none."""
     reaches = orbit.reaches()
     for reach, multiple in zip(reaches, start, strict=bool(reaches)):
         reach.mul_(multiple)

@@ -1,8 +1,8 @@
-"""Stochastic steps: minibatches, fresh orbit samples, Adam, and q(u) in closed form. They learn from data of any number.
+"""Minibatches, fresh orbit samples, Adam, and q(u) in closed form. They learn from any number of data.
 
-Each step refits q(u) in closed form from fresh orbit samples of a large batch, forward only (``posterior``), then takes one
-Adam step of everything else on a smaller batch. With q(u) at its best, that step follows the gradient of the bound with q(u)
-optimised out, which lets the orbit move freely.
+Each step refits q(u) in closed form from fresh orbit samples of a large batch, forward only (``posterior``), then takes
+one Adam step of everything else on a smaller batch. With q(u) at its best, that step follows the gradient of the bound
+with q(u) optimised out, which lets the orbit move freely.
 
 The learning rates are in units of how far inputs spread, and targets. They hold until the bound has stopped rising
 (``records``), or for half of the budget, and fall to zero.
@@ -42,7 +42,7 @@ _PROGRESS = ("steps", "seconds", "history", "hold")  # of the state, with the pa
 
 @dataclass
 class StochasticSteps(Engine):
-    """One run of stochastic steps from where the model is: :meth:`run`, or :meth:`step` by hand, then :meth:`polish`."""
+    """A run of stochastic steps from where the model is: :meth:`run`, or :meth:`step` by hand, and :meth:`polish`."""
 
     model: InvariantGP
 
@@ -69,7 +69,7 @@ class StochasticSteps(Engine):
 
     def run(self) -> None:
         """Take steps until the bound has stopped rising or the budget is spent."""
-        every = min(max(1, self.options.max_steps // 100), 10)  # so that a run with a far limit can be found level long before
+        every = min(max(1, self.options.max_steps // 100), 10)  # so that a run with a far limit is found level early
         steps, seconds = self.steps, self.seconds
         while self.fraction() < 1.0 and not self.stopped:
             self.step()
@@ -124,7 +124,8 @@ class StochasticSteps(Engine):
         """The bound from fresh orbit samples of a minibatch; its gradient is left in the parameters."""
         self.optimizer.zero_grad()
         own, options = owned(self.x, rows), self.options
-        samples = self.model.orbit.sample(self.x[own.rows], options.num_samples, 2, options.sampler, self.generator, own.among)
+        how = options.num_samples, 2, options.sampler, self.generator, own.among
+        samples = self.model.orbit.sample(self.x[own.rows], *how)
         local = self.local.at(own.rows)
         bound = elbo(self.model, self.likelihood, samples, self.y[own.rows], len(self.x), local, batch=len(rows))
         objective = bound + log_prior(self.model, self.likelihood) * (processes.rank() == 0)
@@ -133,7 +134,7 @@ class StochasticSteps(Engine):
         return bound.detach()
 
     def _share_gradient(self) -> None:
-        """Add bound, gradients and clocks over the processes; a run that one of them was asked to stop stops everywhere."""
+        """Add bound, gradients and clocks over the processes; a run stopped in one of them stops in all."""
         if processes.count() == 1:
             return
         learned = self._learned()
@@ -146,10 +147,11 @@ class StochasticSteps(Engine):
     def polish(self, rest: TimeLeft) -> None:
         """With all else fixed, q(u) from an average over passes over all data, or from one more update.
 
-        Where an update sees a part of the data, passes see at most a quarter as many as all updates saw, or all data once.
+        Where an update sees a part of the data, passes see at most a quarter of what updates saw, or all data once.
         """
         posterior, count = self.posterior, len(self.x)
-        most = MOST_PASSES if posterior.size == count else min(MOST_PASSES, max(1, self.steps * posterior.size // (4 * count)))
+        quarter = max(1, self.steps * posterior.size // (4 * count))
+        most = MOST_PASSES if posterior.size == count else min(MOST_PASSES, quarter)
         a_pass = pass_seconds(self.model, self.likelihood, self.x, count, posterior.num_samples)
         passes = int(min(most, rest.share() / a_pass))
         with rest.timed(a_pass * (passes or posterior.size / count)):
@@ -165,9 +167,8 @@ class StochasticSteps(Engine):
         self.bounds.clear()
         self._check_equal()
         if not math.isfinite(bound):
-            raise FloatingPointError(
-                f"the bound is {bound} after {self.steps} steps: lower the learning rate, raise jitter, or scale the inputs."
-            )
+            advice = "lower the learning rate, raise jitter, or scale the inputs."
+            raise FloatingPointError(f"the bound is {bound} after {self.steps} steps: {advice}")
         progress = {"blend": self.posterior.blend, "jitter": self.model.jitter}
         described = self.model.kernel, self.model.orbit, self.likelihood
         record = make_record(*described, bound, self.steps, self.seconds, progress)
@@ -216,7 +217,7 @@ class StochasticSteps(Engine):
         }
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Continue from a state of the same run, whose tensors lie on the device of the data and become those of the run."""
+        """Continue from a state of the same run, whose tensors lie on the data's device and become those of the run."""
         for name, part in self._parts().items():
             part.load_state_dict(state[name])
         for name in _PROGRESS:
@@ -226,7 +227,7 @@ class StochasticSteps(Engine):
 
 
 def parameter_groups(local: LocalParameters, rate: float) -> list[dict[str, Any]]:
-    """What is learned, as an optimiser takes it. Inducing points have their own rate; all else has ``rate`` in its units."""
+    """What is learned, as an optimiser takes it. Inducing points have their own rate; all else has ``rate``."""
     model, likelihood, x, y = local.setting
     of_inputs = spread(x)
     of_targets = 1.0 if isinstance(likelihood, Classification) else spread(y)  # log odds have no units

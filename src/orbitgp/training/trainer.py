@@ -1,8 +1,8 @@
-"""Sparse training: maximise the bound over q(u), the inducing points, the kernel, the likelihood and the orbit, together.
+"""Sparse training: maximise the bound over q(u), inducing points, kernel, likelihood and orbit together.
 
 A run has three parts:
 
-1. Kernel, likelihood and orbit are learned from some rows by their exact evidence (``sparse_ladders``). This is the start.
+1. Kernel, likelihood and orbit start from some rows, learned by their exact evidence (``sparse_ladders``).
 2. All else is learned from there, by a ladder of the bound at its best q(u) where every step can see all data
    (``sparse_ladders``), and by stochastic steps elsewhere (``stochastic_steps``).
 3. With all else fixed, the last q(u) is found.
@@ -27,12 +27,13 @@ from orbitgp.inference.model import InvariantGP
 from orbitgp.planning.rungs import Rung
 from orbitgp.planning.sparse import affordable_steps, climb, learning_seconds, most_evaluations
 from orbitgp.planning.time_limit import TimeLeft
+from orbitgp.training import sparse_ladders
 from orbitgp.training.ladder import Ladder
 from orbitgp.training.maximise import Stopped
 from orbitgp.training.posterior import fit_jitter
 from orbitgp.training.records import Record
 from orbitgp.training.run import Engine, copied_to
-from orbitgp.training.sparse_ladders import SHORTEST, collapsed_ladder, pace_of, raise_noise, set_last_posterior, start_ladder
+from orbitgp.training.sparse_ladders import SHORTEST, collapsed_ladder, pace_of, set_last_posterior, start_ladder
 from orbitgp.training.stochastic_steps import StochasticSteps
 
 Result = TypeVar("Result")
@@ -44,10 +45,10 @@ logger = logging.getLogger("orbitgp")
 class Trainer(Engine):
     """One run of sparse training: call :meth:`run`.
 
-    ``state_dict`` holds everything that the rest of the run depends on, so that a run that continues from it ends where it
-    would have ended. ``free_steps``: the user has set no ``max_steps``, so there may be as many as take ten minutes.
-    ``seconds`` of the limit of time went into what came before, learning may take two thirds of the limit, and ``rest`` is what
-    is left then. ``last_rung`` is that of the climb, or None for stochastic steps.
+    ``state_dict`` holds everything that the rest of the run depends on, so that a run that continues from it ends where
+    it would have ended. ``free_steps``: the user has set no ``max_steps``, so there may be as many as take ten minutes.
+    ``seconds`` of the limit of time went into what came before, learning may take two thirds of the limit, and ``rest``
+    is what is left then. ``last_rung`` is that of the climb, or None for stochastic steps.
     """
 
     model: InvariantGP
@@ -143,7 +144,7 @@ class Trainer(Engine):
         return "" if self.engine is None else self.engine.summary()
 
     def run(self) -> list[Record]:
-        """Train until the bound has stopped rising or the budget is spent, find the last q(u), and return the history."""
+        """Train until the bound stops rising or the budget is spent, find the last q(u), and return the history."""
         if self._start is not None:
             self.choose_start()
             self._step_done()
@@ -160,7 +161,7 @@ class Trainer(Engine):
         return self.history
 
     def choose_start(self) -> None:
-        """Leave kernel, likelihood, prior mean and orbit at the best start, and draw the inducing points from its orbit.
+        """Leave kernel, likelihood, prior mean and orbit at the best start, and draw inducing points from its orbit.
 
         A run that is stopped has made no choice.
         """
@@ -178,7 +179,7 @@ class Trainer(Engine):
                 size = len(model.inducing), None, generator, model.inducing_samples
                 with torch.no_grad():
                     model.inducing.copy_(initial_inducing(self.x, model.orbit, model.kernel, *size))
-                raise_noise(self._setting, self.options.seed)
+                sparse_ladders.raise_noise(self._setting, self.options.seed)
                 self._start, self.freeze_orbit = None, not self.likelihood.num_locals
         self.seconds += time.perf_counter() - begun
 
@@ -213,7 +214,8 @@ class Trainer(Engine):
 
     def _parameters(self) -> dict[str, Any]:
         """A copy of all that is learned."""
-        state = {"model": self.model.state_dict(), "likelihood": self.likelihood.state_dict(), "jitter": self.model.jitter}
+        model, likelihood = self.model.state_dict(), self.likelihood.state_dict()
+        state = {"model": model, "likelihood": likelihood, "jitter": self.model.jitter}
         return {name: copied_to(self.x.device, value) for name, value in state.items()}
 
     def _set_parameters(self, state: dict[str, Any]) -> None:

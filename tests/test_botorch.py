@@ -144,7 +144,10 @@ def test_ax_makes_the_model_from_its_data_and_options(data: Data) -> None:
     """Ax asks a class for its arguments, given a data set and the options of the model, and calls it with these."""
     x, y = data
     given = SupervisedDataset(x, y, feature_names=list("abc"), outcome_names=["y"])
-    arguments = InvariantGPModel.construct_inputs(training_data=given, orbit="swap(0, 1)")
-    made = InvariantGPModel(**arguments)
-    assert isinstance(made.regressor.orbit_, FiniteOrbit)
-    torch.testing.assert_close(made.posterior(x).mean, InvariantGPModel(x, y, "swap(0, 1)").posterior(x).mean)
+    expected = InvariantGPModel(x, y, "swap(0, 2)").posterior(x).mean
+    for orbit in ("swap(0, 2)", "swap(a, c)"):
+        made = InvariantGPModel(**InvariantGPModel.construct_inputs(training_data=given, orbit=orbit))
+        assert isinstance(made.regressor.orbit_, FiniteOrbit)
+        torch.testing.assert_close(made.posterior(x).mean, expected)
+    with pytest.raises(ValueError, match="there is no column 'd'; they are a, b, c"):
+        InvariantGPModel.construct_inputs(training_data=given, orbit="swap(a, d)")

@@ -30,6 +30,7 @@ from orbitgp.estimators import InvariantGPRegressor
 from orbitgp.inference.exact import ExactGP
 from orbitgp.kernels import InvariantKernel
 from orbitgp.orbits import FiniteOrbit, Orbit
+from orbitgp.orbits.parse import make_orbit
 from orbitgp.orbits.sampling import Elements, Inputs
 
 
@@ -116,8 +117,9 @@ class InvariantGPModel(SingleTaskGP):
 
     @classmethod
     def construct_inputs(cls, training_data: Any, orbit: Orbit | str | None = None, **settings: Any) -> dict[str, Any]:
-        """What Ax makes this model from: its data, and the orbit among the options of the model."""
-        return {**super().construct_inputs(training_data), "orbit": orbit, **settings}
+        """What Ax makes this model from: its data, and the orbit, with names of parameters, among the options of the model."""
+        made = make_orbit(orbit, columns=training_data.feature_names) if isinstance(orbit, str) else orbit
+        return {**super().construct_inputs(training_data), "orbit": made, **settings}
 
 
 def _likelihood(learned: Any, known: Tensor | None, batch: torch.Size) -> Likelihood:

@@ -1,26 +1,29 @@
 """Bayesian optimisation of functions with a symmetry: told, found by evidence as data arrive, in part, and false.
 
-The tasks are those of Brown, Cioba and Bogunovic (NeurIPS 2024): functions drawn from a Matérn-5/2 kernel of
-lengthscale 0.12, averaged over a group, on the unit cube: two columns exchanged, three moved in a circle, three in any
-order plus a tenth of a function without symmetry, and six in any order. Noise has standard deviation 0.01. BoTorch's
-own loop maximises an upper confidence bound with beta 2. Theirs is one function with 32 starts and two to three times
-the steps, and every seed here has a function of its own (in six dimensions one drawn at 128 points, and not 512).
-Lengthscale and noise are known to all models, and each takes the variance with the highest evidence at every step. What
-differs is the kernel:
+The tasks are those of Brown, Cioba and Bogunovic (NeurIPS 2024): functions drawn from a Matérn-5/2 kernel of lengthscale 0.12,
+averaged over a group, on the unit cube: two columns exchanged, three moved in a circle, three in any order plus a tenth of a
+function without symmetry, and six in any order. Noise has standard deviation 0.01. BoTorch's own loop maximises an upper
+confidence bound with beta 2. Theirs is one function with 32 starts and two to three times the steps, and every seed here has a
+function of its own (in six dimensions one drawn at 128 points, and not 512). Lengthscale and noise are known to all models, and
+each takes the variance with the highest evidence at every step. What differs is the kernel:
 
 - *standard*: no symmetry;
 - *told*: the average over the group;
-- *found*: the largest of several groups whose evidence is at most three nats below the best one's. So a symmetry is
-  assumed until data speak against it;
-- *weights*: the average with the weight of the identity that has the highest evidence
-  (:class:`orbitgp.orbits.Weighted`);
+- *found*: nobody says which columns may be exchanged. :func:`orbitgp.find_symmetry` tries generators at 10, 20, 40 and 60
+  observations, and says which do not hold. Of the groups that the others generate, the largest is taken whose evidence is at
+  most three nats below the best one's. So a symmetry is assumed until data speak against it. A false one would hide where it
+  is false: the optimiser does not look where it believes to know. So the image of the best input is observed, too, where the
+  next smaller group knows least about it, at most three times, and only while the two cannot be told apart;
+- *weights*: the average with the weight of the identity that has the highest evidence (:class:`orbitgp.orbits.Weighted`);
 - *correlation*: the average, scaled to unit variance everywhere (``InvariantKernel(..., normalise=True)``);
-- *max*: the largest value of the kernel over the group, which is no covariance: negative eigenvalues of that of the
-  data are cut off.
+- *max*: the largest value of the kernel over the group, which is no covariance: negative eigenvalues of that of the data are
+  cut off.
 
-In the task ``false`` the function has no symmetry, and *told* is told of six orders that do not hold.
+In the task ``false`` the function has no symmetry, and *told* is told of six orders that do not hold. *Handed* is told of them,
+too, and keeps them until their evidence is three nats below that of no symmetry; then it goes on as *found*.
 
-``python -m experiments.regret --jobs 14 --seconds 380``
+Each record is written when its run has ended, and runs that are recorded are not repeated:
+``python -m experiments regret --jobs 16 --seconds 450``
 """
 
 from __future__ import annotations
@@ -30,7 +33,7 @@ import json
 import multiprocessing
 import time
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -46,21 +49,26 @@ from gpytorch.kernels import Kernel, MaternKernel, ScaleKernel
 from gpytorch.means import ZeroMean
 from torch import Tensor
 
-from orbitgp import InvariantKernel
+from experiments import harness
+from orbitgp import InvariantKernel, find_symmetry
+from orbitgp.comparison.symmetry import joined
+from orbitgp.likelihoods import Gaussian
 from orbitgp.orbits import FiniteOrbit, Identity, Weighted
 from orbitgp.orbits.parse import make_orbit
 
 NOISE, LENGTHSCALE, BETA, OPTIMISM = 0.01, 0.12, 2.0, 3.0
 VARIANCES = tuple(4.0**power for power in range(-3, 4))
 SHARES = (0.03, 0.1, 0.3, 0.6, 1.0)  # of the largest weight that a further element can have
+SEARCHES = (10, 20, 40, 60)  # numbers of observations with which symmetries are searched for
+PROBES = (4, 8, 16)  # those after which an image of the best input may be observed
 
 
 class Task(NamedTuple):
-    """A family of functions, and the groups among which one is to be found, the smallest first."""
+    """A family of functions, and the generators among which some are to be found."""
 
     columns: int
     group: str
-    candidates: tuple[str, ...]
+    generators: tuple[str, ...]
     steps: int
     drawn: int = 256  # values that make a function
     broken: float = 0.0  # variance of the part that is not symmetric
@@ -68,19 +76,17 @@ class Task(NamedTuple):
     methods: tuple[str, ...] = ("standard", "told", "found", "weights", "correlation", "max")
 
 
-_THREE = ("none", "swap(0, 1)", "swap(0, 2)", "swap(1, 2)", "cyclic(3)", "permutations(3)")
+_THREE = ("swap(0, 1)", "swap(0, 2)", "swap(1, 2)", "cyclic(3)")
+_SIX = (*(f"swap({i}, {i + 1})" for i in range(5)), "cyclic(6)", "blocks(3, 2)", "blocks(2, 3)")
 TASKS = {
-    "cyclic, 3-D": Task(3, "cyclic(3)", _THREE, steps=80),
-    "almost, 3-D": Task(3, "permutations(3)", _THREE, steps=80, broken=0.1),
-    "orders, 2-D": Task(2, "permutations(2)", ("none", "permutations(2)"), steps=40, drawn=64),
+    "cyclic, 3-D": Task(3, "cyclic(3)", _THREE, steps=60),
+    "almost, 3-D": Task(3, "permutations(3)", _THREE, steps=60, broken=0.1),
+    "orders, 2-D": Task(2, "permutations(2)", ("swap(0, 1)",), steps=40, drawn=64),
     "false, 3-D": Task(
-        3, "permutations(3)", ("none", "permutations(3)"), steps=80, true=False, methods=("standard", "told", "found")
+        3, "permutations(3)", _THREE, steps=60, true=False, methods=("standard", "told", "found", "handed")
     ),
-    "orders, 6-D": Task(
-        6, "permutations(6)", ("none", "blocks(3, 2)", "blocks(2, 3)", "permutations(6)"),
-        steps=40, drawn=128, methods=("standard", "told", "found"),
-    ),
-}  # fmt: skip
+    "orders, 6-D": Task(6, "permutations(6)", _SIX, steps=40, drawn=128, methods=("standard", "told", "found")),
+}
 
 
 def group_of(name: str) -> FiniteOrbit:
@@ -121,8 +127,7 @@ def fitted(kernel: Kernel, x: Tensor, y: Tensor) -> Fitted:
 
 
 class Aligned(Model):
-    """k(x, x') = max_g k_g(x, g x'), as if it were a covariance; negative eigenvalues of that of the data are cut
-    off."""
+    """k(x, x') = max_g k_g(x, g x'), as if it were a covariance; negative eigenvalues of that of the data are cut off."""
 
     num_outputs = 1
 
@@ -150,23 +155,92 @@ class Aligned(Model):
         return GPyTorchPosterior(MultivariateNormal(across @ self.alpha, covariance))
 
 
+Groups = dict[str, FiniteOrbit]
+
+
+def groups_of(task: Task, generators: Sequence[str]) -> Groups:
+    """No symmetry, the group of each generator, and those that the first ones generate together, by name."""
+    found: Groups = {"none": group_of("none")}
+    known = {elements_of(group_of(name)): name for name in (*generators, task.group, f"permutations({task.columns})")}
+    together = [generators[:count] for count in range(2, len(generators) + 1)]
+    for names in [*([name] for name in generators), *together]:
+        group = joined([group_of(name) for name in names])
+        if group is not None:
+            found[known.get(elements_of(group), f"{group.size} orders")] = group
+    return found
+
+
+def elements_of(group: FiniteOrbit) -> frozenset[tuple[float, ...]]:
+    """The orders of six numbers, as a name of the group."""
+    return frozenset(tuple(row) for row in group.elements(torch.arange(6.0)[None])[0].tolist())
+
+
+class Search:
+    """The groups that :func:`orbitgp.find_symmetry` leaves, and one of them by its evidence."""
+
+    def __init__(self, task: Task) -> None:
+        self.task, self.probes = task, 0
+        self.keep(task.generators)
+
+    def keep(self, generators: Sequence[str]) -> None:
+        self.groups = groups_of(self.task, generators)
+        self.kernels = {name: kernel_of(group) for name, group in self.groups.items()}
+
+    def search(self, x: Tensor, y: Tensor) -> None:
+        """Leave out the groups of generators that do not hold."""
+        kernel = ScaleKernel(MaternKernel(nu=2.5))
+        kernel.base_kernel.lengthscale = LENGTHSCALE
+        kernel.base_kernel.requires_grad_(False)
+        noise = Gaussian(noise=NOISE**2).requires_grad_(False)
+        settings: dict[str, Any] = {"kernel": kernel, "likelihood": noise, "normalize_y": False, "verbose": False}
+        found = find_symmetry(x.numpy(), y.numpy(), self.task.generators, **settings)
+        kept = sorted(set(self.task.generators) - set(found.fails), key=lambda name: -found.nats[name])
+        self.keep(kept)
+
+    def choose(self, x: Tensor, y: Tensor) -> tuple[str, Fitted, Tensor | None]:
+        """The largest group that is plausible, its model, and an image of the best input that would tell, if that is due."""
+        fits = {name: fitted(kernel, x, y) for name, kernel in self.kernels.items()}
+        best = max(fit.evidence for fit in fits.values())
+        plausible = [name for name, fit in fits.items() if fit.evidence > best - OPTIMISM]
+
+        def order(name: str) -> tuple[int, float]:
+            return self.groups[name].size, fits[name].evidence
+
+        group = max(plausible, key=order)
+        rivals = [name for name in fits if name != group and fits[name].evidence > fits[group].evidence - OPTIMISM]
+        if not rivals or self.probes == len(PROBES) or len(x) < PROBES[self.probes]:
+            return group, fits[group], None
+        self.probes += 1
+        images = self.groups[group].elements(x)
+        unknown = model_of(fits[max(rivals, key=order)], x, y).posterior(images.flatten(0, 1)[:, None]).variance
+        unknown = unknown.detach().reshape(images.shape[:2])
+        best_of = torch.where(unknown > unknown.max() / 2, y[:, None], -torch.inf)
+        return group, fits[group], images.flatten(0, 1)[best_of.argmax()][None]
+
+
 class Chosen(NamedTuple):
-    """The model of a step, and the group that it takes."""
+    """The model of a step, the group that it takes, and an input to observe whatever the model says."""
 
     model: Model
     group: str
+    probe: Tensor | None = None
 
 
-def choose(task: Task, method: str, x: Tensor, y: Tensor) -> Chosen:
+def model_of(fit: Fitted, x: Tensor, y: Tensor) -> SingleTaskGP:
+    """BoTorch's model with this kernel."""
+    known = torch.full_like(y, NOISE**2)[:, None]
+    return SingleTaskGP(x, y[:, None], known, covar_module=fit.kernel, mean_module=ZeroMean(), outcome_transform=None)
+
+
+def choose(task: Task, method: str, x: Tensor, y: Tensor, search: Search) -> Chosen:
     """What the method makes of the observations so far."""
     if method == "max":
         return Chosen(Aligned(task.group, x, y), task.group)
+    probe = None
     if method == "found":
-        fits = {group: fitted(kernel_of(group), x, y) for group in task.candidates}
-        best = max(fit.evidence for fit in fits.values())
-        plausible = [group for group, fit in fits.items() if fit.evidence > best - OPTIMISM]
-        group = max(plausible, key=lambda name: (group_of(name).size, fits[name].evidence))
-        fit = fits[group]
+        if len(x) in SEARCHES:
+            search.search(x, y)
+        group, fit, probe = search.choose(x, y)
     elif method == "weights":
         whole = group_of(task.group)
         orbits = {share: Weighted(whole, share / whole.size, learn=False) for share in SHARES}
@@ -175,9 +249,7 @@ def choose(task: Task, method: str, x: Tensor, y: Tensor) -> Chosen:
     else:
         group = "none" if method == "standard" else task.group
         fit = fitted(kernel_of(group, **({"normalise": True} if method == "correlation" else {})), x, y)
-    known = torch.full_like(y, NOISE**2)[:, None]
-    model = SingleTaskGP(x, y[:, None], known, covar_module=fit.kernel, mean_module=ZeroMean(), outcome_transform=None)
-    return Chosen(model, group)
+    return Chosen(model_of(fit, x, y), group, probe)
 
 
 def function(task: Task, seed: int) -> tuple[Callable[[Tensor], Tensor], float]:
@@ -235,55 +307,94 @@ def run(job: Job) -> dict[str, Any] | None:
     x = torch.rand(1, task.columns)
     y = f(x) + NOISE * torch.randn(1)
     bounds, regrets, groups = torch.tensor([[0.0, 1.0]]).mT.expand(2, task.columns), [], []
+    probes: list[int] = []  # numbers of observations before an image was observed
+    search, method = Search(task), "told" if job.method == "handed" else job.method
     for _ in range(min(job.steps, task.steps)):
         if time.time() > job.deadline:
             return None
-        chosen = choose(task, job.method, x, y)
-        acquisition = UpperConfidenceBound(chosen.model, beta=BETA)
-        new, _ = optimize_acqf(acquisition, bounds, q=1, num_restarts=3, raw_samples=128, options={"maxiter": 40})
+        if job.method == "handed" and method == "told":
+            told, plain = (fitted(kernel_of(group), x, y).evidence for group in (task.group, "none"))
+            if told < plain - OPTIMISM:
+                method = "found"
+                search.search(x, y)
+        chosen = choose(task, method, x, y, search)
+        if chosen.probe is None:
+            acquisition = UpperConfidenceBound(chosen.model, beta=BETA)
+            new, _ = optimize_acqf(acquisition, bounds, q=1, num_restarts=3, raw_samples=128, options={"maxiter": 40})
+        else:
+            new = chosen.probe
+            probes.append(len(x))
         value = f(new)
         x, y = torch.cat([x, new]), torch.cat([y, value + NOISE * torch.randn(1)])
         regrets.append(most - float(value))
         groups.append(chosen.group)
-    seconds = time.process_time() - begin
     return {
-        **job._asdict(),
+        **{name: value for name, value in job._asdict().items() if name != "deadline"},
         "regrets": np.round(regrets, 4).tolist(),
         "groups": groups,
-        "cpu_seconds": round(seconds, 1),
+        "probes": probes,
+        "cpu_seconds": round(time.process_time() - begin, 1),
     }
 
 
 def table(records: list[dict[str, Any]]) -> str:
-    """Cumulative regrets, and what was found after all steps."""
-    lines = [
-        "| task | method | seeds | steps | cumulative regret | a late step | ends with | CPU s |",
-        "|---" * 8 + "|",
-    ]
+    """Cumulative regrets, also over those of the told in the same seeds, and what was assumed after all steps."""
+    titles = ["task", "method", "seeds", "steps", "cumulative regret", "over told", "a late step", "ends with", "CPU s"]
+    lines = []
     for task in TASKS:
+        runs = {(r["method"], r["seed"]): r for r in records if r["task"] == task}
+        totals = {key: sum(r["regrets"]) for key, r in runs.items()}
         for method in TASKS[task].methods:
-            if not (found := [r for r in records if (r["task"], r["method"]) == (task, method)]):
+            found = [r for (name, _), r in runs.items() if name == method]
+            if not found:
                 continue
-            total = np.array([sum(r["regrets"]) for r in found])
-            late = np.mean([np.mean(r["regrets"][-10:]) for r in found])
-            last = [r["groups"][-1] for r in found]
-            ends = (
-                ", ".join(f"{name}: {last.count(name)}" for name in sorted(set(last)))
-                if method in ("found", "weights")
-                else ""
-            )
+            total = np.array([totals[method, r["seed"]] for r in found])
             error = total.std(ddof=1) / len(total) ** 0.5 if len(total) > 1 else 0.0
-            seconds = np.mean([r["cpu_seconds"] for r in found])
+            both = [
+                (totals[method, r["seed"]], totals["told", r["seed"]]) for r in found if ("told", r["seed"]) in runs
+            ]
+            ratio = f"{np.sum(both, 0)[0] / np.sum(both, 0)[1]:.2f}" if both else ""
+            late = f"{np.mean([np.mean(r['regrets'][-10:]) for r in found]):.3f}"
             cells = [
                 task,
                 method,
                 len(found),
                 len(found[0]["regrets"]),
                 f"{total.mean():.1f} ± {error:.1f}",
-                f"{late:.3f}",
+                ratio,
+                late,
             ]
-            lines.append("| " + " | ".join(map(str, [*cells, ends, f"{seconds:.0f}"])) + " |")
-    return "\n".join(lines)
+            seconds = np.mean([r["cpu_seconds"] for r in found])
+            lines.append([str(cell) for cell in [*cells, ends(method, found), f"{seconds:.0f}"]])
+    return harness.markdown(titles, lines)
+
+
+def ends(method: str, found: list[dict[str, Any]]) -> str:
+    """What was assumed in the end, how often; and after how many observations the first assumption was given up."""
+    if method not in ("found", "weights", "handed"):
+        return ""
+    last = [r["groups"][-1] for r in found]
+    said = ", ".join(f"{name}: {last.count(name)}" for name in sorted(set(last)))
+    left = [
+        next(i for i, name in enumerate(r["groups"], 1) if name != r["groups"][0])
+        for r in found
+        if len(set(r["groups"])) > 1
+    ]
+    return (
+        f"{said}; {len(left)} left the first after {np.median(left):.0f} observations"
+        if left and method != "weights"
+        else said
+    )
+
+
+Key = tuple[str, str, int, int]  # task, method, seed, steps
+
+
+def recorded(path: Path) -> dict[Key, dict[str, Any]]:
+    """The records of runs that have ended."""
+    lines = path.read_text(encoding="utf-8").splitlines() if path.is_file() else []
+    found = [json.loads(line) for line in lines]
+    return {(r["task"], r["method"], r["seed"], len(r["regrets"])): r for r in found}
 
 
 def main(arguments: list[str] | None = None) -> None:
@@ -297,24 +408,29 @@ def main(arguments: list[str] | None = None) -> None:
     parser.add_argument("--seconds", type=float, default=1e6, help="after which no step is made")
     parser.add_argument("--tasks", nargs="+", default=list(TASKS), choices=list(TASKS))
     args = parser.parse_args(arguments)
-    deadline, path = time.time() + args.seconds, args.out / "regret.jsonl"
+    begin, path = time.time(), args.out / "regret.jsonl"
+    path.parent.mkdir(parents=True, exist_ok=True)
+    records = recorded(path)
     jobs = [
-        Job(task, method, seed, args.steps, deadline)
+        Job(task, method, seed, min(args.steps, TASKS[task].steps), begin + args.seconds)
+        for seed in range(args.seeds)  # so that a run that is stopped has all methods of some seeds
         for task in args.tasks
-        for seed in range(args.seeds)
         for method in TASKS[task].methods
     ]
-    records = []
-    with multiprocessing.get_context("spawn").Pool(args.jobs) as pool:
-        for record in pool.imap_unordered(run, jobs):
-            if record is not None:
-                records.append(record)
-                print(record["task"], record["method"], record["seed"], f"{sum(record['regrets']):.1f}", flush=True)
-    path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text(
-        "".join(json.dumps(record) + "\n" for record in sorted(records, key=lambda r: (r["task"], r["seed"])))
-    )
-    print(table(records))
+    wanted = [job[:4] for job in jobs]
+    jobs = [job for job in jobs if job[:4] not in records]
+    print(f"{len(wanted) - len(jobs)} of {len(wanted)} runs are recorded", flush=True)
+    with multiprocessing.get_context("spawn").Pool(args.jobs) as pool, path.open("a", encoding="utf-8") as file:
+        for done, record in enumerate(pool.imap_unordered(run, jobs), 1):
+            if record is None:
+                continue
+            records[record["task"], record["method"], record["seed"], record["steps"]] = record
+            file.write(json.dumps(record) + "\n")
+            file.flush()
+            said = [record["task"], record["method"], record["seed"], f"{sum(record['regrets']):.1f}"]
+            print(f"{time.time() - begin:.0f} s, {done} of {len(jobs)}:", *said, flush=True)
+    path.write_text("".join(json.dumps(records[key]) + "\n" for key in sorted(records)), encoding="utf-8")
+    print(table([records[key] for key in wanted if key in records]))
 
 
 if __name__ == "__main__":

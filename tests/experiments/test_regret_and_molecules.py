@@ -29,7 +29,40 @@ def test_a_false_symmetry_is_refuted_by_few_observations_and_a_true_one_is_kept(
         task = regret.TASKS[name]
         f, _ = regret.function(task, seed=1)
         x = 0.3 + 0.4 * torch.rand(60, 3)
-        assert regret.choose(task, "found", x, f(x)).group == kept
+        assert regret.choose(task, "found", x, f(x), regret.Search(task)).group == kept
+
+
+def test_an_image_is_observed_where_the_next_smaller_group_knows_least() -> None:
+    task = regret.TASKS["cyclic, 3-D"]
+    x = torch.tensor([[0.2, 0.2, 0.2], [0.1, 0.5, 0.9], [0.4, 0.4, 0.4], [0.7, 0.7, 0.7]])
+    chosen = regret.choose(task, "found", x, torch.tensor([0.5, 0.1, 0.2, 0.3]), regret.Search(task))
+    assert chosen.group == "permutations(3)"
+    (probe,) = chosen.probe.tolist()
+    assert sorted(probe) == [0.1, 0.5, 0.9]
+    assert probe not in [[0.1, 0.5, 0.9], [0.5, 0.9, 0.1], [0.9, 0.1, 0.5]]  # which the circle knows
+
+
+@pytest.mark.slow
+def test_a_false_symmetry_that_is_handed_over_is_given_up() -> None:
+    task = regret.TASKS["false, 3-D"]._replace(steps=2)
+    f, _ = regret.function(task, seed=1)
+    x = 0.3 + 0.4 * torch.rand(60, 3)
+    search = regret.Search(task)
+    told, plain = (regret.fitted(regret.kernel_of(group), x, f(x)).evidence for group in (task.group, "none"))
+    assert told < plain - regret.OPTIMISM
+    search.search(x, f(x))
+    assert search.choose(x, f(x))[0] == "none"
+
+
+@pytest.mark.slow
+def test_records_are_written_and_not_made_again(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    arguments = ["--out", str(tmp_path), "--seeds", "1", "--steps", "2", "--tasks", "false, 3-D"]
+    regret.main(arguments)
+    assert len((tmp_path / "regret.jsonl").read_text().splitlines()) == 4
+    regret.main(arguments)
+    said = capsys.readouterr().out
+    assert "4 of 4 runs are recorded" in said
+    assert "| handed | 1 | 2 |" in said
 
 
 @pytest.mark.slow

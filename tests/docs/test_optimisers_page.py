@@ -37,8 +37,14 @@ torch.testing.assert_close(first, second)
 def test_a_loop_runs(title: str, package: str, checks: str) -> None:
     pytest.importorskip(package, reason=f"{title} is no dependency")
     first, second, *_ = re.findall(r"```python\n(.*?)```", PAGE, flags=re.DOTALL)
-    (example,) = re.findall(r"```py\n(.*?)```", PAGE.partition(f"## {title}\n")[2].partition("\n## ")[0], flags=re.DOTALL)
+    (example,) = re.findall(
+        r"```py\n(.*?)```", PAGE.partition(f"## {title}\n")[2].partition("\n## ")[0], flags=re.DOTALL
+    )
     done = subprocess.run(
-        [sys.executable, "-c", first + second + example + checks], capture_output=True, text=True, check=False, timeout=300
+        [sys.executable, "-c", first + second + example + checks],
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=300,
     )
     assert done.returncode == 0, done.stderr

@@ -1,27 +1,30 @@
 """Bayesian optimisation of functions with a symmetry: told, found by evidence as data arrive, in part, and false.
 
-The tasks are those of Brown, Cioba and Bogunovic (NeurIPS 2024): functions drawn from a Matérn-5/2 kernel of lengthscale 0.12,
-averaged over a group, on the unit cube: two columns exchanged, three moved in a circle, three in any order plus a tenth of a
-function without symmetry, and six in any order. Noise has standard deviation 0.01. BoTorch's own loop maximises an upper
-confidence bound with beta 2. Theirs is one function with 32 starts and two to three times the steps, and every seed here has a
-function of its own (in six dimensions one drawn at 128 points, and not 512). Lengthscale and noise are known to all models, and
-each takes the variance with the highest evidence at every step. What differs is the kernel:
+The tasks are those of Brown, Cioba and Bogunovic (NeurIPS 2024): functions drawn from a Matérn-5/2 kernel of
+lengthscale 0.12, averaged over a group, on the unit cube: two columns exchanged, three moved in a circle, three in
+any order plus a tenth of a function without symmetry, and six in any order. Noise has standard deviation 0.01.
+BoTorch's own loop maximises an upper confidence bound with beta 2. Theirs is one function with 32 starts and more
+steps, and every seed here has a function of its own (in six dimensions one drawn at 128 points, and not 512).
+Lengthscale and noise are known to all models, and each takes the variance with the highest evidence at every step.
+What differs is the kernel:
 
 - *standard*: no symmetry;
 - *told*: the average over the group;
-- *found*: nobody says which columns may be exchanged. :func:`orbitgp.find_symmetry` tries generators at 10, 20, 40 and 60
-  observations, and says which do not hold. Of the groups that the others generate, the largest is taken whose evidence is at
-  most three nats below the best one's. So a symmetry is assumed until data speak against it. A false one would hide where it
-  is false: the optimiser does not look where it believes to know. So the image of the best input is observed, too, where the
-  next smaller group knows least about it, at most three times, and only while the two cannot be told apart;
-- *weights*: the average with the weight of the identity that has the highest evidence (:class:`orbitgp.orbits.Weighted`);
+- *found*: nobody says which columns may be exchanged. :func:`orbitgp.find_symmetry` tries generators at 10, 20 and 40
+  observations, and says which do not hold. Of the groups that the others generate, the largest is taken whose
+  evidence is at most three nats below the best one's. So a symmetry is assumed until data speak against it. A false
+  one would hide where it is false: the optimiser does not look where it believes to know. So an image of a good input
+  is observed, too, one of which the next smaller group knows little, at most three times, and only while the two
+  cannot be told apart;
+- *weights*: the average with the weight of the identity that has the highest evidence
+  (:class:`orbitgp.orbits.Weighted`);
 - *correlation*: the average, scaled to unit variance everywhere (``InvariantKernel(..., normalise=True)``);
-- *max*: the largest value of the kernel over the group, which is no covariance: negative eigenvalues of that of the data are
-  cut off.
+- *max*: the largest value of the kernel over the group, which is no covariance: negative eigenvalues of that of the
+  data are cut off.
 
-In the task ``false`` the function has no symmetry, and *told* is told of six orders that do not hold. *Handed* is told of them,
-too, and observes images as *found* does. When the evidence of the six orders is three nats below that of no symmetry, it goes
-on as *found*.
+In the task ``false`` the function has no symmetry, and *told* is told of six orders that do not hold. *Handed* is
+told of them, too, and observes images as *found* does. When the evidence of the six orders is three nats below that
+of no symmetry, it goes on as *found*.
 
 Each record is written when its run has ended, and runs that are recorded are not repeated:
 ``python -m experiments regret --jobs 16 --seconds 450``
@@ -60,7 +63,7 @@ from orbitgp.orbits.parse import make_orbit
 NOISE, LENGTHSCALE, BETA, OPTIMISM = 0.01, 0.12, 2.0, 3.0
 VARIANCES = tuple(4.0**power for power in range(-3, 4))
 SHARES = (0.03, 0.1, 0.3, 0.6, 1.0)  # of the largest weight that a further element can have
-SEARCHES = (10, 20, 40, 60)  # numbers of observations with which symmetries are searched for
+SEARCHES = (10, 20, 40)  # numbers of observations with which symmetries are searched for
 PROBES = (4, 8, 16)  # those after which an image of the best input may be observed
 
 
@@ -128,7 +131,7 @@ def fitted(kernel: Kernel, x: Tensor, y: Tensor) -> Fitted:
 
 
 class Aligned(Model):
-    """k(x, x') = max_g k_g(x, g x'), as if it were a covariance; negative eigenvalues of that of the data are cut off."""
+    """k(x, x') = max_g k_g(x, g x'), as if it were a covariance, without the negative eigenvalues of the data's."""
 
     num_outputs = 1
 
@@ -200,7 +203,7 @@ class Search:
         self.keep(kept)
 
     def choose(self, x: Tensor, y: Tensor) -> tuple[str, Fitted, Tensor | None]:
-        """The largest group that is plausible, its model, and an image of the best input that would tell, if that is due."""
+        """The largest group that is plausible, its model, and an image to observe, if that is due and would tell."""
         fits = {name: fitted(kernel, x, y) for name, kernel in self.kernels.items()}
         best = max(fit.evidence for fit in fits.values())
         plausible = [name for name, fit in fits.items() if fit.evidence > best - OPTIMISM]

@@ -14,7 +14,7 @@ from gpytorch.kernels import MaternKernel, RBFKernel
 from torch import Tensor
 
 from experiments import harness, sharpness
-from experiments.sharpness import ABSENT, ARMS, LEARNED, Data, Theta
+from experiments.sharpness import ABSENT, ARMS, LEARNED, NATURAL, Data, Theta
 from orbitgp import InvariantKernel
 from orbitgp.orbits.parse import make_orbit
 
@@ -184,8 +184,8 @@ def test_every_data_set_is_learned(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     monkeypatch.setenv("ORBITGP_MOLECULES", str(tmp_path))
     monkeypatch.setattr(sharpness, "mnist", lambda: few_digits)
     runs = sharpness.plan(sharpness.EXPERIMENT.parser().parse_args(["--quick", "--seeds", "1"]))
-    assert len({run.name() for run in runs}) == len(runs) == 9
-    few = [replace(run, train=12, test=6, size=3, steps=2) for run in runs if run.task in ("", *sharpness.NATURAL)]
+    assert len({run.name() for run in runs}) == len(runs) == 11
+    few = [replace(run, train=12, test=6, size=3, steps=2) for run in runs if run.task in ("", "as wide", *NATURAL)]
     records = harness.execute(few, tmp_path / "records.jsonl")
     for record in records:
         for arm in record["found"]:
@@ -193,5 +193,23 @@ def test_every_data_set_is_learned(tmp_path: Path, monkeypatch: pytest.MonkeyPat
         if "aligned" in record["found"]:
             values = {arm: one["evidence"] for arm, one in record["found"].items()}
             assert values["aligned"] >= values["normalised"] >= values["mean"] - 1e-6
-    assert "| 400 digits | copies |" in sharpness.table(records)
+    assert "| 400 digits: as wide | copies |" in sharpness.table(records)
     assert len(sharpness.check(records)) == 5
+
+
+def test_the_best_width_of_each_family_is_compared() -> None:
+    def record(task: str, mean: float, aligned: float, error: float) -> dict[str, Any]:
+        evidence = {"mean": mean, "normalised": mean, "series": mean, "aligned": aligned}
+        learned = {"rho": 0.0, "s": 0.0, "log_power": 1.0}
+        found = {arm: {"evidence": v, "error": error + v / 1e4, "learned": learned} for arm, v in evidence.items()}
+        return {"settings": {"data": "400 digits", "task": task, "seed": 0, "copies": False}, "found": found}
+
+    records = [record("as wide", 100.0, 170.0, 0.06), record("half as wide", 165.0, 150.0, 0.05)]
+    (best,) = sharpness.by_data(records)["400 digits"]
+    assert (best["mean"]["evidence"], best["aligned"]["evidence"]) == (165.0, 170.0)
+    over = sharpness.comparison([best], "aligned")
+    assert over.gain[0] == 5.0
+    assert not over.wins  # for it has more error
+    assert sharpness.comparison(sharpness.by_data(records)["400 digits: as wide"], "aligned").gain[0] == 70.0
+    assert "| 400 digits | aligned | +5 ± 0 | +5 ± 0 |" in sharpness.table(records)
+    assert sharpness.check(records) == {}

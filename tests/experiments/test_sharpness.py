@@ -204,7 +204,7 @@ def test_the_best_width_of_each_family_is_compared() -> None:
         found = {arm: {"evidence": v, "error": error + v / 1e4, "learned": learned} for arm, v in evidence.items()}
         return {"settings": {"data": "400 digits", "task": task, "seed": 0, "copies": False}, "found": found}
 
-    records = [record("as wide", 100.0, 170.0, 0.06), record("half as wide", 165.0, 150.0, 0.05)]
+    records = [record("as wide", 100.0, 170.0, 0.06), record("twice as wide", 165.0, 150.0, 0.05)]
     (best,) = sharpness.by_data(records)["400 digits"]
     assert (best["mean"]["evidence"], best["aligned"]["evidence"]) == (165.0, 170.0)
     over = sharpness.comparison([best], "aligned")

@@ -30,8 +30,10 @@ from experiments import (
     odd_even,
     profiles,
     reduced_mnist,
+    regret,
     rotated_digits,
     rotated_mnist,
+    sharpness,
     signals,
     slack,
     small_data,
@@ -63,6 +65,7 @@ OTHERS = (
     views,
     battery,
     verdicts,
+    sharpness,
     slack,
 )
 EXPERIMENTS = {module.EXPERIMENT.name: module.EXPERIMENT for module in OTHERS} | COMPARISONS
@@ -102,6 +105,8 @@ def table(name: str, results: Path) -> str:
     """The table of this name in Markdown, or that there is no record of it yet."""
     if name == "settings":
         return settings(results)
+    if name == "regret":
+        return regret.table([*regret.recorded(results / "regret.jsonl").values()])
     if name not in EXCERPTS | EXPERIMENTS:
         raise ValueError(f"there is no table {name!r}: there are settings, {', '.join([*EXCERPTS, *EXPERIMENTS])}.")
     experiment, written, chosen = EXCERPTS.get(name) or Excerpt(EXPERIMENTS[name], EXPERIMENTS[name].table)

@@ -117,7 +117,7 @@ class InvariantGPModel(SingleTaskGP):
 
     @classmethod
     def construct_inputs(cls, training_data: Any, orbit: Orbit | str | None = None, **settings: Any) -> dict[str, Any]:
-        """What Ax makes this model from: its data, and the orbit, with names of parameters, among the options of the model."""
+        """What Ax makes this model from: its data, and the options of the model, whose orbit may name parameters."""
         made = make_orbit(orbit, columns=training_data.feature_names) if isinstance(orbit, str) else orbit
         return {**super().construct_inputs(training_data), "orbit": made, **settings}
 

@@ -87,7 +87,7 @@ def test_draws_without_an_orbit_have_scikit_learns_moments() -> None:
     X, y = data()
     model = InvariantGPRegressor(random_state=0, max_steps=3).fit(X, 1000 * y)
     mean, covariance = model.predict(NEW, return_cov=True)
-    count = 4_000
+    count = 1_000
     draws = model.sample_y(NEW, count, random_state=3)
     assert draws.shape == (6, count)
     errors = (draws - mean[:, None]) / np.sqrt(covariance.diagonal())[:, None]
@@ -104,7 +104,7 @@ def test_draws_have_the_noise_of_the_likelihood_and_share_f() -> None:
     model = InvariantGPRegressor(
         GaussianNoise(0.3), likelihood=StudentT(df=3.0, scale=0.2), max_steps=3, num_samples=4, random_state=0
     ).fit(X, y)
-    count = 4_000
+    count = 1_000
     draws = model.sample_y(np.repeat(NEW[:1], 2, axis=0), count)
     low, high = model.predict_quantiles(NEW[:1], [0.05, 0.95])[0]
     inside = ((draws > low) & (draws < high)).mean()
@@ -112,17 +112,17 @@ def test_draws_have_the_noise_of_the_likelihood_and_share_f() -> None:
     # Two observations at one place differ by two draws of the noise alone, which have a median of |t - t'|.
     scale, df = model.likelihood_.scale.item() * model.target_scale_[0], model.likelihood_.df.item()
     t = stats.t.rvs(df, scale=scale, size=(2, 200_000), random_state=0)
-    assert np.median(np.abs(draws[0] - draws[1])) == pytest.approx(np.median(np.abs(t[0] - t[1])), rel=0.08)
+    assert np.median(np.abs(draws[0] - draws[1])) == pytest.approx(np.median(np.abs(t[0] - t[1])), rel=0.15)
 
 
 def test_draws_of_several_outputs_in_their_units() -> None:
     X, y = data()
     model = frozen(outputs=2, normalize_y=True).fit(X, np.stack([y, 5 - 1000 * y], 1))
-    draws = model.sample_y(NEW, 3000)
+    draws = model.sample_y(NEW, 1_000)
     mean, std = model.predict(NEW, return_std=True)
-    assert draws.shape == (6, 2, 3000)
-    assert (np.abs(draws.mean(-1) - mean) < 4 * std / np.sqrt(3000)).all()
-    assert_allclose(draws.std(-1), std, rtol=0.07)
+    assert draws.shape == (6, 2, 1_000)
+    assert (np.abs(draws.mean(-1) - mean) < 4 * std / np.sqrt(1_000)).all()
+    assert_allclose(draws.std(-1), std, rtol=0.1)
 
 
 def test_few_rows_widen_covariances_and_draws_as_they_widen_intervals() -> None:
@@ -131,7 +131,7 @@ def test_few_rows_widen_covariances_and_draws_as_they_widen_intervals() -> None:
         model = frozen().fit(X, y)
     _, std = model.predict(NEW, return_std=True)
     assert_allclose(np.sqrt(model.predict(NEW, return_cov=True)[1].diagonal()), std)
-    assert_allclose(model.sample_y(NEW, 4_000).std(1), std, rtol=0.06)
+    assert_allclose(model.sample_y(NEW, 1_000).std(1), std, rtol=0.1)
 
 
 def test_arrays_on_disk(tmp_path: Any) -> None:

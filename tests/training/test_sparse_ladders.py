@@ -143,7 +143,7 @@ class TestAtTheTop:
         assert exact.condition(run.likelihood, run.y).log_evidence == pytest.approx(run.history[-1]["bound"], abs=0.01)
 
     def test_it_is_not_below_stochastic_steps(self) -> None:
-        climbed, stepped = trainer(), trainer(learning_rate=0.03)
+        climbed, stepped = trainer(), trainer(learning_rate=0.1, max_steps=100)
         assert stepped.last_rung is None
         assert climbed.run()[-1]["bound"] > stepped.run()[-1]["bound"] - 0.05
         assert climbed.steps < stepped.steps
@@ -205,7 +205,7 @@ class TestLimits:
     @pytest.mark.parametrize("limit", [None, 60.0])
     def test_the_start_says_how_far_it_has_come(self, limit: float | None) -> None:
         x = torch.randn(40, 2, dtype=torch.float64, generator=torch.Generator().manual_seed(0))
-        model = InvariantGP(ScaleKernel(RBFKernel()).double(), GaussianNoise(0.3).double(), x[:2].clone())
+        model = InvariantGP(ScaleKernel(RBFKernel()).double(), Permutation.swap(0, 1), x[:2].clone())
         ladder = start_ladder(Setting(model, Gaussian(), x, x.sum(1, keepdim=True)), TrainerSettings(max_seconds=limit))
         seen: list[float] = []
         ladder.after_step = lambda run: seen.append(run.progress())
@@ -292,10 +292,7 @@ class TestGoingOn:
 
     def test_a_fit_that_is_killed_and_resumed(self, tmp_path: Path) -> None:
         x, y = (part.numpy() for part in data())
-
-        def make() -> InvariantGPRegressor:
-            return InvariantGPRegressor(GaussianNoise(0.5), inference="sparse", num_inducing=8, random_state=0)
-
+        make = lambda: InvariantGPRegressor(Permutation.swap(0, 1), inference="sparse", num_inducing=8, random_state=0)  # noqa: E731
         undisturbed = make().fit(x, y[:, 0])
         path = tmp_path / "run.safetensors"
         last = undisturbed.history_[-1]["step"]
@@ -323,6 +320,7 @@ def test_records_tell_of_one_climb_in_the_units_of_y() -> None:
     assert seen[-1]["bound"] == pytest.approx(model.evidence_.value, abs=5.0)
     assert model.converged_
     assert model.evidence_.upper is not None
+    assert model.history_[-1]["num_samples"] >= 32  # nobody has fixed the draws
 
 
 def test_an_option_of_stochastic_steps_is_not_ignored() -> None:
@@ -348,8 +346,6 @@ def test_the_user_fixes_the_draws() -> None:
     ]
     assert fixed.history_[-1]["bound"] == pytest.approx(tops[0], abs=1e-5)
     assert abs(tops[1] - tops[0]) > 1e-3
-    free = InvariantGPRegressor(GaussianNoise(0.5), **settings).fit(x, y[:, 0])
-    assert free.history_[-1]["num_samples"] >= 32
     finite = InvariantGPRegressor(Permutation.swap(0, 1), num_samples=2, **settings).fit(x, y[:, 0])
     assert {record["num_samples"] for record in finite.history_} == {None}
 

@@ -155,11 +155,11 @@ class Drawn(GaussianNoise):
     """Noise as any infinite orbit: k_f has no closed form."""
 
 
-def noisy_inputs(max_seconds: float | None, draws: int = 64, fixed: bool = False, **further: object) -> Ladder:
+def noisy_inputs(max_seconds: float | None, draws: int = 64, fixed: bool = False, rows: int = 30, **further: Any) -> Ladder:
     """A run with several starts."""
     generator = torch.Generator().manual_seed(0)
-    x = torch.rand(60, 1, generator=generator)
-    y = torch.sin(6 * x).double() + 0.1 * torch.randn(60, 1, generator=generator, dtype=torch.float64)
+    x = torch.rand(rows, 1, generator=generator)
+    y = torch.sin(6 * x).double() + 0.1 * torch.randn(rows, 1, generator=generator, dtype=torch.float64)
     model = ExactGP(ScaleKernel(RBFKernel()).double(), Drawn(0.2), x)
     limit = TimeLimit(max_seconds, len(x), len(x), workload(model, Gaussian(1), draws))
     steps = rungs(len(x), draws, several=True, fixed_draws=fixed)
@@ -172,7 +172,7 @@ def test_a_search_takes_half_of_the_time_at_most(monkeypatch: pytest.MonkeyPatch
     """All starts take eighty evaluations. With a limit of 60 some are left out, and the run gets to all rows and
     draws."""
     Evaluations(monkeypatch)
-    free, limited = noisy_inputs(None), noisy_inputs(60.0)
+    free, limited = noisy_inputs(None, rows=60), noisy_inputs(60.0, rows=60)
     for run, draws in ((free, 32), (limited, 64)):
         run.run()
         assert run.model.num_samples == draws
@@ -183,7 +183,7 @@ def test_a_search_takes_half_of_the_time_at_most(monkeypatch: pytest.MonkeyPatch
     assert limited.steps < 60 < free.steps
     assert limited.history[-1]["bound"] == pytest.approx(free.history[-1]["bound"], abs=0.1)
     monkeypatch.setattr(run_module, "_SEARCH_SHARE", 1.0)
-    searching = noisy_inputs(60.0)
+    searching = noisy_inputs(60.0, rows=60)
     searching.run()
     assert {record["num_samples"] for record in searching.history[:-1] if not record["without_orbit"]} == {16}
 
@@ -194,7 +194,7 @@ def test_a_late_run_that_continues_ends_in_the_same_place(monkeypatch: pytest.Mo
     whole = noisy_inputs(60.0, after_step=lambda run: states.append(run.state_dict()))
     whole.run()
     assert not whole.converged
-    for state in states[:: len(states) // 3]:
+    for state in states[1 :: len(states) // 2]:
         clock.now = 0.0
         again = noisy_inputs(60.0)
         again.load_state_dict(state)
@@ -235,7 +235,7 @@ def test_draws_are_doubled_only_where_there_is_time_to_condition_with_twice_as_m
     assert "met its limit" in whole.summary()
     # Without a gradient, sums are in another order: single precision.
     assert any(end.log_evidence == pytest.approx(optimum.value, abs=1e-3) for optimum in whole.optima)
-    for state in states[:: len(states) // 3]:
+    for state in states[1 :: len(states) // 2]:
         again = noisy_inputs(None)
         again.limit = TimeForFewDraws(None)
         again.load_state_dict(state)

@@ -393,7 +393,7 @@ def test_a_run_that_continues_ends_bit_for_bit_the_same(likelihood: Bernoulli | 
 
     whole = build(lambda run: states.append((run.state_dict(), run.steps)))
     end = whole.run()
-    for state, _ in states[1 : -1 : len(states) // 4]:
+    for state, _ in states[1 : -1 : len(states) // 2]:
         again = build()
         again.load_state_dict(state)
         solution = again.run()
@@ -422,15 +422,16 @@ def test_a_run_that_continues_has_the_draws_that_it_had() -> None:
 @pytest.mark.slow
 def test_stopping_in_the_middle_keeps_the_beginning_of_the_climb() -> None:
     x, y = wave(10)
-    seen = []
-    climber = make(Drawn(0.2).double(), x, y, fixed_draws=4, after_step=lambda run: seen.append(run.state_dict()))
+    seen: list[Any] = []
+    given: dict[str, Any] = {"fixed_draws": 4, "several": False}
+    climber = make(Drawn(0.2).double(), x, y, after_step=lambda run: seen.append(run.state_dict()), **given)
     climber.callback = lambda record: climber.stop() if record["step"] > 3 else None
     climber.run()
     assert climber.stopped
     assert not climber.converged
-    again = make(Drawn(0.2).double(), x, y, fixed_draws=4)
+    again = make(Drawn(0.2).double(), x, y, **given)
     again.load_state_dict(seen[-1])
-    whole = make(Drawn(0.2).double(), x, y, fixed_draws=4)
+    whole = make(Drawn(0.2).double(), x, y, **given)
     assert again.run().log_evidence == whole.run().log_evidence
     assert again.steps == whole.steps  # what the climb that was stopped had taken is not counted twice
 

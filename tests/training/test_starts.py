@@ -90,10 +90,10 @@ def bumps_on_waves(rows: int = 40, seed: int = 1) -> tuple[np.ndarray, np.ndarra
 
 
 def test_the_constants_of_a_feature_map_are_found_from_far() -> None:
-    """From a smoothing that is far too narrow, the same top as from the best of four."""
+    """From a smoothing that is far too narrow, the same top as from one that is nearly right."""
     x, y = bumps_on_waves()
     found = {}
-    for width in (0.7, 2.0, 4.0, 6.0):
+    for width in (0.7, 4.0):
         model = InvariantGPClassifier(feature_map=SmoothDerivative(2, width), likelihood="gaussian", random_state=0)
         found[width] = model.fit(x, y).evidence_.value
     assert found[0.7] == pytest.approx(max(found.values()), abs=0.3)
@@ -160,7 +160,7 @@ def test_units_of_inputs_and_targets_do_not_matter() -> None:
 @pytest.mark.slow
 @pytest.mark.filterwarnings("ignore:the pixels of X")
 def test_units_of_pixels_do_not_matter() -> None:
-    x, y = turned_digits(15)
+    x, y = turned_digits(10)
     found = []
     for unit in (1e-6, 1e6):
         # In single precision, other units are rounded otherwise, and a flat top is left half a nat earlier or later.
@@ -178,9 +178,9 @@ def test_units_of_pixels_do_not_matter() -> None:
 @pytest.mark.slow
 def test_shifts_and_scales_are_not_behind_shifts() -> None:
     """By more than one nat, as far as their draws tell."""
-    x, y = signals(30)
+    x, y = signals(16)
     part, whole = (
-        InvariantGPRegressor(orbit, num_samples=8, random_state=0).fit(x, y).evidence_
+        InvariantGPRegressor(orbit, num_samples=4, random_state=0).fit(x, y).evidence_
         for orbit in (Translation(6.0, None), Affine(None, 1.5, None, None, 0.5, None))
     )
     assert whole.interval[1] >= part.interval[0] - 1.0
@@ -189,9 +189,9 @@ def test_shifts_and_scales_are_not_behind_shifts() -> None:
 @pytest.mark.slow
 def test_affine_maps_are_not_behind_the_rotations_among_them() -> None:
     """By more than one nat, as far as their draws tell."""
-    x, y = turned_digits(20)
+    x, y = turned_digits(12)
     part, whole = (
-        InvariantGPClassifier(orbit, likelihood="gaussian", num_samples=8, random_state=0).fit(x, y).evidence_
+        InvariantGPClassifier(orbit, likelihood="gaussian", num_samples=4, random_state=0).fit(x, y).evidence_
         for orbit in (Rotation(8.6), Affine())
     )
     assert whole.interval[1] >= part.interval[0] - 1.0

@@ -32,11 +32,11 @@ def target(planted: str, rows: int = 70, seed: int = 0) -> tuple[np.ndarray, np.
 @pytest.mark.parametrize(("planted", "true"), [("none", set()), ("swap", {"swap(0, 1)"}), ("sign", {"sign(0)"})])
 def test_planted_symmetries_are_found_and_others_are_not(planted: str, true: set[str]) -> None:
     X, y = target(planted)
-    found = orbitgp.find_symmetry(X, y, ["swap(0, 1)", "swap(1, 2)", "sign(0)", "sign(1)"])
+    found = orbitgp.find_symmetry(X, y, ["swap(0, 1)", "swap(1, 2)", "sign(0)"])
     assert set(found.holds) == true
     assert not true & set(found.fails)
     assert sorted([*found.holds, *found.fails, *found.unknown]) == sorted(found.nats)
-    assert found.needed == pytest.approx(-np.log(0.02 / 11))  # four alone and in part, and up to three joins
+    assert found.needed == pytest.approx(-np.log(0.02 / 8))  # three alone and in part, and up to two joins
     for name in found.holds:
         assert found.nats[name] > found.needed
         moved = found.orbit.elements(torch.from_numpy(X))[:, 1].numpy()
@@ -56,7 +56,7 @@ def test_all_fits_share_a_bar(verbose: bool | None, bars: int, monkeypatch: pyte
     monkeypatch.setattr(shown, "isatty", lambda: True)
     monkeypatch.setattr(sys, "stderr", shown)
     X, y = target("swap", rows=20)
-    orbitgp.find_symmetry(X, y, ["swap(0, 1)", "sign(0)"], verbose=verbose)
+    orbitgp.find_symmetry(X, y, ["swap(0, 1)", "sign(0)"], verbose=verbose, max_steps=5)
     assert shown.getvalue().count("\r0 %|") == bars
     assert "\n" not in shown.getvalue()
 

@@ -39,7 +39,7 @@ def pictures(folder: Path, side: int) -> None:
 
 
 def test_a_mirror_that_swaps_classes_is_not_supported(tmp_path: Path) -> None:
-    pictures(tmp_path / "bars", 40)
+    pictures(tmp_path / "bars", 8)
     orbits = ("-o", "none", "-o", "flip", "-o", "flip(False, True)")
     given = call("advise", tmp_path / "bars", *orbits, "--max-seconds", 60, "--out", "run", "--json", "--quiet")
     assert given.exit_code == 0, given.output
@@ -49,7 +49,6 @@ def test_a_mirror_that_swaps_classes_is_not_supported(tmp_path: Path) -> None:
     assert found["flip(False,True)"]["nats"] > found["flip"]["nats"]
     kept = json.loads(Path("run/advice.json").read_text())
     assert kept["pictures"] == 40
-    assert kept["shape"] == [32, 32]  # of 40 pixels
     exported = call("export", "run", "--to", "kornia")
     assert "kornia.augmentation" in exported.stdout
 
@@ -62,10 +61,11 @@ def test_no_difference_is_negative_zero() -> None:
 
 
 def test_what_is_asked_about_is_held_against_none(tmp_path: Path) -> None:
-    pictures(tmp_path / "bars", 8)
-    given = call("advise", tmp_path / "bars", "-o", "flip", "--max-data", 12, "--out", "run", "--json", "--quiet")
+    pictures(tmp_path / "bars", 40)
+    given = call("advise", tmp_path / "bars", "-o", "flip", "--max-data", 8, "--out", "run", "--json", "--quiet")
     assert given.exit_code == 0, given.output
     assert [one["augmentation"] for one in json.loads(given.stdout)["advice"]] == ["flip"]
+    assert json.loads(Path("run/advice.json").read_text())["shape"] == [32, 32]  # of 40 pixels
 
 
 def test_advice_is_for_pictures() -> None:

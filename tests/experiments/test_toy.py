@@ -6,6 +6,7 @@ from __future__ import annotations
 import itertools
 import math
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -30,6 +31,7 @@ from orbitgp.inference.model import InvariantGP
 from orbitgp.inference.natural_gradient import set_posterior, statistics
 from orbitgp.likelihoods import Gaussian
 from orbitgp.orbits import FiniteOrbit, Identity, Permutation
+from orbitgp.planning.options import TrainerSettings
 from orbitgp.saving import container
 
 SMALL = Toy(num_train=24, half_width=2.0, grid=9, num_inducing=10)
@@ -112,6 +114,7 @@ def test_maximise_finds_a_known_maximum() -> None:
 def test_figure_two(tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
     """What the paper claims, for the exact models and for the sparse ones; and what the command leaves behind."""
     monkeypatch.setattr(toy, "STARTS", (1.0,))
+    monkeypatch.setattr(toy, "TrainerSettings", partial(TrainerSettings, max_steps=100))
     runs = [replace(run, grid=21) for run in toy.all_runs(seeds=1)]
     monkeypatch.setattr(toy, "all_runs", lambda seeds: runs)
     out = tmp_path / "new" / "folder"

@@ -155,7 +155,13 @@ class Drawn(GaussianNoise):
     """Noise as any infinite orbit: k_f has no closed form."""
 
 
-def noisy_inputs(max_seconds: float | None, draws: int = 64, fixed: bool = False, rows: int = 30, **further: Any) -> Ladder:
+def noisy_inputs(
+    max_seconds: float | None,
+    draws: int = 64,
+    fixed: bool = False,
+    rows: int = 30,
+    **further: object,
+) -> Ladder:
     """A run with several starts."""
     generator = torch.Generator().manual_seed(0)
     x = torch.rand(rows, 1, generator=generator)

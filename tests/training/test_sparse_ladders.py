@@ -292,7 +292,10 @@ class TestGoingOn:
 
     def test_a_fit_that_is_killed_and_resumed(self, tmp_path: Path) -> None:
         x, y = (part.numpy() for part in data())
-        make = lambda: InvariantGPRegressor(Permutation.swap(0, 1), inference="sparse", num_inducing=8, random_state=0)  # noqa: E731
+
+        def make() -> InvariantGPRegressor:
+            return InvariantGPRegressor(Permutation.swap(0, 1), inference="sparse", num_inducing=8, random_state=0)
+
         undisturbed = make().fit(x, y[:, 0])
         path = tmp_path / "run.safetensors"
         last = undisturbed.history_[-1]["step"]

@@ -187,7 +187,7 @@ def test_a_run_ends_when_the_bound_is_level_and_says_so() -> None:
     assert trainer.converged
     assert trainer.steps < 400
     assert "stopped rising" in trainer.summary()
-    short = make_trainer(Identity(), max_steps=30, batch_size=30, learning_rate=0.03)
+    short = make_trainer(Identity(), max_steps=10, batch_size=30, learning_rate=0.03)
     short.run()
     assert not short.converged
     assert "limit" in short.summary()

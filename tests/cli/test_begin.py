@@ -58,7 +58,8 @@ def test_a_full_disk_keeps_the_model_and_says_which_file_is_missing(
 
     with monkeypatch.context() as patch:
         patch.setattr(Path, "write_text", full)
-        result = call("learn", some / "few.npz", "--no-baseline", "--out", "run", *QUICK)
+        words = ["learn", some / "few.npz", "--orbit", "rotation", "--max-data", "20", "--no-baseline"]
+        result = call(*words, "--out", "run", *QUICK)
     assert result.exit_code == 1
     assert f"error: {Path('run/report.html')}: No space left on device." in result.stderr
     assert not Path("run/result.json").exists()
@@ -74,7 +75,7 @@ def test_a_full_disk_keeps_the_model_and_says_which_file_is_missing(
     [
         pytest.param(Run, "evaluate", (1, 7), [], id="exact"),
         pytest.param(Run, "evaluate", (7,), ["-m", "12", "--inference", "sparse"], id="sparse, few data"),
-        pytest.param(StochasticSteps, "step", (1, 6), ["-m", "12", "--batch-size", "20"], id="sparse, batches"),
+        pytest.param(StochasticSteps, "step", (1, 6), ["-m", "12", "--batch-size", "10"], id="sparse, batches"),
     ],
 )
 def test_ctrl_c_can_be_resumed_and_ends_where_it_would_have(
@@ -87,7 +88,7 @@ def test_ctrl_c_can_be_resumed_and_ends_where_it_would_have(
 ) -> None:
     """While a start is chosen, and in the middle of stochastic steps."""
     limits = ["--max-steps", "10", "-q", "--no-baseline"]
-    arguments = ["learn", some / "few.npz", "--orbit", "rotation", "--max-data", "30", *limits, *inference]
+    arguments = ["learn", some / "few.npz", "--orbit", "rotation", "--max-data", "20", *limits, *inference]
     assert call(*arguments, "--out", "whole").exit_code == 0
     whole = json.loads(Path("whole/result.json").read_text())
     x = digits().x_test[:20]
@@ -116,6 +117,7 @@ def test_ctrl_c_can_be_resumed_and_ends_where_it_would_have(
 @pytest.mark.slow
 def test_ctrl_c_in_the_baseline_keeps_the_model_and_can_be_resumed(some: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     arguments = ["learn", some / "table.csv", "--target", "sum", "--orbit", "swap(0, 1)", "-q", "--out", "stopped"]
+    arguments += ["--max-steps", "6"]
     with monkeypatch.context() as patch:
         begin = Ladder.__post_init__
 
@@ -136,21 +138,8 @@ def test_ctrl_c_in_the_baseline_keeps_the_model_and_can_be_resumed(some: Path, m
 
 @pytest.mark.slow
 def test_ctrl_c_in_a_comparison_keeps_the_models_that_are_done(some: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    data = [
-        "compare",
-        some / "table.csv",
-        "--target",
-        "sum",
-        "-o",
-        "none",
-        "-o",
-        "swap(0,1)",
-        "--ard",
-        "no",
-        "-j",
-        "1",
-        "-q",
-    ]
+    data = ["compare", some / "table.csv", "--target", "sum", "-o", "none", "-o", "swap(0,1)"]
+    data += ["--ard", "no", "-j", "1", "-q", "--max-steps", "6", "--refine-seconds", "0"]
     trained = []
 
     def counted(job: Any, *args: Any, **kwargs: Any) -> Trained:

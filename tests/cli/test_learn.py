@@ -43,16 +43,8 @@ def test_learn_writes_a_run_and_says_what_it_learned(learned: tuple[Path, Result
 
 @pytest.mark.slow
 def test_learn_with_a_feature_map(some: Path) -> None:
-    words = [
-        "learn",
-        some / "few.npz",
-        "--orbit",
-        "rotation",
-        "--no-baseline",
-        "--feature-map",
-        "framed-gradients",
-        *QUICK,
-    ]
+    words = ["learn", some / "few.npz", "--orbit", "rotation", "--no-baseline", "--feature-map", "framed-gradients", *QUICK]
+    words += ["--max-data", "20"]
     result = call(*words, "--out", "run")
     assert result.exit_code == 0, result.stderr
     found = json.loads(Path("run/result.json").read_text())
@@ -86,6 +78,8 @@ def test_a_table_regression_without_baseline(some: Path) -> None:
         "--no-baseline",
         "--json",
         "--quiet",
+        "--max-data",
+        "20",
     )
     assert result.exit_code == 0, result.stderr
     found = json.loads(result.stdout)
@@ -147,9 +141,8 @@ def test_a_table_with_ids_words_and_columns_by_name() -> None:
 
 @pytest.mark.slow
 def test_noise_on_standardised_columns_is_said_in_their_units(some: Path) -> None:
-    result = call(
-        "learn", some / "table.csv", "--target", "sum", "--orbit", "noise", "--no-baseline", "-q", "--out", "run"
-    )
+    words = ["learn", some / "table.csv", "--target", "sum", "--orbit", "noise", "--no-baseline", *QUICK]
+    result = call(*words, "-q", "--out", "run")
     assert result.exit_code == 0, result.stderr
     noise = json.loads(Path("run/result.json").read_text())["learned"]["scale"]
     scales = json.loads(Path("run/config.json").read_text())["read_options"]["scales"]

@@ -62,9 +62,11 @@ ORBITS = {
 }
 
 
-@pytest.mark.parametrize(("mean", "averaged"), [("constant", 1), ("linear", 3), ("zero", 1)])
+@pytest.mark.parametrize(
+    ("name", "mean", "averaged"),
+    [*((name, "linear", 3) for name in LIKELIHOODS), ("one", "constant", 1), ("bernoulli", "zero", 1)],
+)
 @pytest.mark.parametrize("orbit", ORBITS)
-@pytest.mark.parametrize("name", LIKELIHOODS)
 @pytest.mark.usefixtures("fully_settled")
 def test_it_is_the_bound_at_the_best_posterior(name: str, orbit: str, mean: str, averaged: int) -> None:
     likelihood = LIKELIHOODS[name]()

@@ -149,9 +149,9 @@ def test_whole_orbits_are_measured_once(monkeypatch: pytest.MonkeyPatch) -> None
 
 
 def test_an_upper_bound_is_computed_where_there_is_time(monkeypatch: pytest.MonkeyPatch) -> None:
-    _, run = scored(TimeLeft(None), rows=120)
+    _, run = scored(TimeLeft(None), rows=60)
     uppers = []
-    for share in np.geomspace(1e-7, 1.0, 8):
+    for share in np.geomspace(1e-7, 1.0, 5):
         monkeypatch.setattr(TimeLeft, "share", lambda _, share=share: float(share))
         uppers.append(sparse_evidence(run, torch.Generator().manual_seed(0)).upper)
     missing = [upper is None for upper in uppers]

@@ -47,8 +47,8 @@ def test_the_weight_is_between_none_and_all(part: float, tmp_path: Path) -> None
 def test_mirror_images_with_a_weight() -> None:
     """A target that mirroring changes a little. Sparse inference says that it has no weights."""
     rng = np.random.default_rng(1)
-    X = rng.normal(size=(50, 3, 3))
-    y = np.sin(X.sum((1, 2))) + 0.3 * np.tanh(X[:, 0, 0] - X[:, 0, 2]) + 0.05 * rng.normal(size=50)
+    X = rng.normal(size=(20, 3, 3))
+    y = np.sin(X.sum((1, 2))) + 0.3 * np.tanh(X[:, 0, 0] - X[:, 0, 2]) + 0.05 * rng.normal(size=20)
     model = orbitgp.InvariantGPRegressor(Weighted(Flip()), random_state=0).fit(X, y)
     assert 0.0 <= model.describe()["weight"] <= 0.5
     assert "weight" in repr(model.describe())

@@ -55,7 +55,7 @@ def test_shared_draws_are_extrapolated_to_the_infinite_orbit(rng: Any) -> None:
     targets = true.Targets(rng.normal(size=(12, 1)), 0.3)
     kernel = 0.5, 3.0
     truth = true.log_evidence(true.noise_gram(x, *kernel, 0.7), targets)
-    points = x[None, :, None] + 0.7 * rng.normal(size=(2, 1, 1500, 1))
+    points = x[None, :, None] + 0.7 * rng.normal(size=(2, 1, 1000, 1))
     found = true.by_draws(points, *kernel, targets=targets)
     assert found.nats == pytest.approx(truth, abs=0.05 + 3 * found.error)
     assert found.error < 0.2

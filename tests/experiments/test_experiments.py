@@ -269,7 +269,7 @@ def test_the_demo_draws_what_it_learned(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setattr(demo, "NUM_TRAIN", 20)
-    monkeypatch.setattr(demo, "ANGLES", demo.ANGLES[::6])
+    monkeypatch.setattr(demo, "ANGLES", demo.ANGLES[::9])
     demo.main(["--out", str(tmp_path)])
     assert "RBF, rotations learned" in capsys.readouterr().out
     assert (tmp_path / "demo.png").exists()

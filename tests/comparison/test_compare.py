@@ -202,7 +202,7 @@ class TestKeep:
             steps = []
             watch = lambda job, record: steps.append(record is None or job.name)  # noqa: E731
             limits = {"max_steps": 3, "refine_seconds": 0.0, "keep": tmp_path / "new" / "folder", "watch": watch}
-            found = compare(x, y, ["none", "noise"], **{**limits, **settings})
+            found = compare(x, y, ["none", "swap(0, 1)"], **{**limits, **settings})
             return len({name for name in steps if name is not True}), found
 
         return compared

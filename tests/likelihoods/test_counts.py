@@ -72,7 +72,7 @@ def test_evidence_of_three_counts() -> None:
     """Expectation propagation, and its gradient in the overdispersion, against sums over a grid of three dimensions."""
     covariance = np.array([[2.0, 1.2, 0.3], [1.2, 2.0, 1.0], [0.3, 1.0, 1.5]])
     y = np.array([0, 3, 12])
-    axis = np.linspace(-8, 8, 121)
+    axis = np.linspace(-8, 8, 81)
     f = np.stack(np.meshgrid(axis, axis, axis, indexing="ij"), -1).reshape(-1, 3)
     prior = stats.multivariate_normal.logpdf(f, np.zeros(3), covariance) + 3 * np.log(axis[1] - axis[0])
 
@@ -123,8 +123,8 @@ def test_predictive_law() -> None:
         assert law.cdf(torch.full_like(mean, 3.0))[row].item() == pytest.approx(total[3], abs=1e-6)
         assert law.log_prob(torch.full_like(mean, 3.0))[row].item() == pytest.approx(np.log(probs[3]), abs=1e-6)
     generator = torch.Generator().manual_seed(0)
-    drawn = torch.stack([law.sample(generator) for _ in range(4000)])
-    assert ((drawn.mean(0) - law.mean).abs() < 4 * law.std / 4000**0.5).all()
+    drawn = torch.stack([law.sample(generator) for _ in range(1000)])
+    assert ((drawn.mean(0) - law.mean).abs() < 4 * law.std / 1000**0.5).all()
     assert (drawn == drawn.round()).all()
 
 
@@ -137,7 +137,7 @@ def counts(rows: int, r: float, seed: int) -> tuple[np.ndarray, np.ndarray]:
 @pytest.mark.parametrize("r", [2.0, 1e6], ids=["overdispersed", "poisson"])
 def test_intervals_cover(r: float) -> None:
     """Intervals of counts end on counts, so they hold 90 % or somewhat more, and quiet and busy inputs alike."""
-    model = InvariantGPRegressor(likelihood="negative-binomial", random_state=0).fit(*counts(100, r, 0))
+    model = InvariantGPRegressor(likelihood="negative-binomial", random_state=0).fit(*counts(70, r, 0))
     x, y = counts(1000, r, 1)
     low, high = model.predict_quantiles(x, [0.05, 0.95]).T
     inside, busy = (low <= y) & (y <= high), np.sin(2 * x[:, 0]) > 0

@@ -10,11 +10,11 @@ from tests.fuzz.problems import random_problem
 
 @pytest.mark.slow
 def test_random_problems() -> None:
-    wrong = {str(random_problem(seed)): found for seed in range(12) if (found := bad(seed))}
+    wrong = {str(random_problem(seed)): found for seed in range(8) if (found := bad(seed))}
     assert not wrong
 
 
 @pytest.mark.slow
 def test_most_problems_are_not_refused() -> None:
     """A fuzzer whose problems are refused tests nothing."""
-    assert sum(refusal(seed) is not None for seed in range(1000, 1010)) <= 1
+    assert sum(refusal(seed) is not None for seed in range(1000, 1006)) <= 1

@@ -30,7 +30,7 @@ def one_thread() -> Iterator[None]:
 @pytest.mark.slow
 @pytest.mark.parametrize(
     ("orbit", "rows", "inference"),
-    [(Rotation(), 50, "exact"), (Affine(), 20, "exact"), (Rotation(), 35, "sparse")],
+    [(Rotation(), 40, "exact"), (Affine(), 12, "exact"), (Rotation(), 25, "sparse")],
     ids=str,
 )
 @pytest.mark.usefixtures("one_thread")

@@ -36,25 +36,32 @@ CHECKED_CALLS = 3  # a call that is checked takes as long as several that are no
 
 
 class Calls(Counter[int]):
-    """Calls of each function, counted from ``begin``."""
+    """Calls of each function in this test, as if but one were left to check where an earlier test of the file has called it."""
 
-    begin = 0
+    file = ""
+    known: frozenset[int] = frozenset()
 
     def __missing__(self, key: int) -> int:
-        return self.begin
+        return CHECKED_CALLS - 1 if key in self.known else 0
+
+    def begin(self, file: str) -> None:
+        self.known = self.known | self.keys() if file == self.file else frozenset()
+        self.file = file
+        self.clear()
 
 
-calls = Calls()  # in this test, of functions that name shapes
-begun: set[str] = set()  # tests, whatever their parameters
+calls = Calls()  # of functions that name shapes
 calls_in_all_tests: Counter[int] = Counter()  # of the other functions, whose types mypy checks
+counts: dict[int, Counter[int]] = {}  # by the code of a function: which of the two it is counted in
 jaxtyped = jaxtyping.jaxtyped
 
 
 def check_first_calls(function: Any = None, **options: Any) -> Any:
     """jaxtyping's decorator, put on when a function is first called, and in force for its first calls.
 
-    Those of functions that name shapes are counted anew in each test. Where a test has several cases, the second and
-    later ones check one call of each function.
+    Those of functions that name shapes are counted anew in each test. The first test of a file that calls such a function
+    checks its first calls, and later ones check one. A function within another is made anew whenever that is called, and stays
+    as it is once enough of its calls were checked.
     """
     if function is None:
         return partial(check_first_calls, **options)
@@ -63,8 +70,13 @@ def check_first_calls(function: Any = None, **options: Any) -> Any:
         function.__init__ = check_first_calls(function.__init__, **options)
     if not inspect.isfunction(function) or function.__module__ == COMPILED:
         return function
-    checked, code = cache(lambda: jaxtyped(function, **options)), id(function.__code__)
-    counted = calls if names_shapes(function) else calls_in_all_tests
+    code = id(function.__code__)
+    counted = counts.get(code)
+    if counted is None:
+        counted = counts[code] = calls if names_shapes(function) else calls_in_all_tests
+    if "<locals>" in function.__qualname__ and counted[code] >= CHECKED_CALLS:
+        return function
+    checked = cache(lambda: jaxtyped(function, **options))
 
     @wraps(function)
     def call(*args: Any, **kwargs: Any) -> Any:
@@ -135,10 +147,7 @@ def seed(request: pytest.FixtureRequest) -> int:
     """Every test starts from seed 0, whichever tests ran before it."""
     import torch
 
-    test = request.node.nodeid.partition("[")[0]
-    calls.clear()
-    calls.begin = CHECKED_CALLS - 1 if test in begun else 0
-    begun.add(test)
+    calls.begin(request.node.nodeid.partition("::")[0])
     seed_torch = torch.manual_seed if torch.cuda.is_initialized() else torch.default_generator.manual_seed
     seed_torch(0)  # the former takes a millisecond: it notes where it was called
     np.random.seed(0)  # noqa: NPY002  (scikit-learn draws from the global generator)

@@ -202,10 +202,10 @@ class TestLimits:
         ladder = start_ladder(Setting(model, Bernoulli(), x, Bernoulli().encode(torch.arange(200) % 2)), options)
         assert len(ladder.x) == rows
 
-    @pytest.mark.parametrize("limit", [None, 60.0])
-    def test_the_start_says_how_far_it_has_come(self, limit: float | None) -> None:
-        x = torch.randn(40, 2, dtype=torch.float64, generator=torch.Generator().manual_seed(0))
-        model = InvariantGP(ScaleKernel(RBFKernel()).double(), Permutation.swap(0, 1), x[:2].clone())
+    @pytest.mark.parametrize(("orbit", "limit"), [(GaussianNoise(0.3), None), (Permutation.swap(0, 1), 60.0)])
+    def test_the_start_says_how_far_it_has_come(self, orbit: Orbit, limit: float | None) -> None:
+        x = torch.randn(12, 2, dtype=torch.float64, generator=torch.Generator().manual_seed(0))
+        model = InvariantGP(ScaleKernel(RBFKernel()).double(), deepcopy(orbit).double(), x[:2].clone())
         ladder = start_ladder(Setting(model, Gaussian(), x, x.sum(1, keepdim=True)), TrainerSettings(max_seconds=limit))
         seen: list[float] = []
         ladder.after_step = lambda run: seen.append(run.progress())
@@ -354,13 +354,13 @@ def test_the_user_fixes_the_draws() -> None:
 
 
 def of_digits(learn_points: bool = True) -> Trainer:
-    """120 digits under rotations, with 20 inducing points: 1,280 coordinates."""
+    """60 digits under rotations, with 16 inducing points: 1,024 coordinates."""
     digits = datasets.digits()
-    x, labels = torch.from_numpy(digits.x_train[:120]).double(), torch.from_numpy(digits.y_train[:120])
+    x, labels = torch.from_numpy(digits.x_train[:60]).double(), torch.from_numpy(digits.y_train[:60])
     kernel = ScaleKernel(RBFKernel()).double()
     kernel.base_kernel.lengthscale = 3.0
     likelihood, orbit = GaussianIndicators(10), Rotation(30, learn=False).double()
-    model = InvariantGP(kernel, orbit, x[:20], 10, shared_covariance=True, inducing_samples=4)
+    model = InvariantGP(kernel, orbit, x[:16], 10, shared_covariance=True, inducing_samples=4)
     model.inducing.requires_grad_(learn_points)
     return Trainer(model, likelihood, x, likelihood.encode(labels), TrainerSettings(start_rows=0, climb_samples=4))
 
@@ -372,7 +372,7 @@ def test_inducing_points_by_the_thousand_find_their_place_within_few_evaluations
     bound = run.run()[-1]["bound"]
     assert run.converged
     assert run.steps < 200
-    assert bound > still.run()[-1]["bound"] + 100  # points are worth learning
+    assert bound > still.run()[-1]["bound"] + 50  # points are worth learning
     exact = ExactGP(run.model.kernel, run.model.orbit, run.x, 10, num_samples=4)
     assert bound < exact.condition(run.likelihood, run.y).log_evidence
 

@@ -31,7 +31,7 @@ def planted(orbit: Orbit, rows: int = 24, seed: int = 0) -> tuple[np.ndarray, np
 
 
 def fitted(orbit: Orbit, x: np.ndarray, y: np.ndarray) -> InvariantGPRegressor:
-    return InvariantGPRegressor(orbit, num_samples=16, random_state=0).fit(x, y)
+    return InvariantGPRegressor(orbit, num_samples=8, random_state=0).fit(x, y)
 
 
 CASES = {

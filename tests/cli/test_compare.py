@@ -18,7 +18,7 @@ from tests.cli.calling import QUICK, call
 
 @pytest.mark.slow
 def test_a_lengthscale_for_each_column_in_a_comparison(some: Path) -> None:
-    limits = ("--max-steps", "5", "--refine-seconds", "0")
+    limits = ("--max-steps", "5", "--num-samples", "4", "--refine-seconds", "0")
     table = (some / "table.csv", "--target", "sum", "-o", "none", "-o", "noise", "--jobs", "1", *limits)
     for ard in ("yes", "auto"):
         done = call("compare", *table, "--ard", ard, "--out", ard)

@@ -106,15 +106,13 @@ def test_what_saves_little_time_is_not_offered(capsys: pytest.CaptureFixture[str
     estimate(load("digits", max_data=40), [Affine()] * 5)
     said = capsys.readouterr().err
     assert re.fullmatch(r"this will take about \d+ (s|minutes) on a free machine\n", said), said
-    few = replace(data, test=None, y=data.y[:60], x=np.random.default_rng(0).random((60, 3, 200, 200)))
+    few = replace(data, test=None, y=data.y[:30], x=np.random.default_rng(0).random((30, 3, 200, 200)))
     large = replace(few, options=replace(data.options, colour="RGB"))
     estimate(large, [Affine()])
     said = capsys.readouterr().err
     assert "--resize 32x32 would take" in said
     assert "--max-data" not in said
-    estimate(
-        replace(large, x=np.random.default_rng(0).random((60, 3, 60, 60))), [Affine()]
-    )  # not far above what is offered
+    estimate(replace(large, x=np.random.default_rng(0).random((30, 3, 60, 60))), [Affine()])  # not far above what is offered
     assert "--resize 32x32 would take" in capsys.readouterr().err
     estimate(replace(large, x=large.x[..., :20, :]), [Affine()] * 5)  # with a side that is shorter than those offered
     assert "--resize 32x32 would take" in capsys.readouterr().err

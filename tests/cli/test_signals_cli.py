@@ -15,7 +15,7 @@ pytest.importorskip("matplotlib")
 
 from orbitgp.cli.app import app  # noqa: E402
 
-QUICK = ("--max-steps", "2", "--quiet", "--out", "run")
+QUICK = ("--max-steps", "2", "--num-samples", "4", "--quiet", "--out", "run")
 
 
 @pytest.fixture(autouse=True)

@@ -17,6 +17,7 @@ from orbitgp import InvariantGPClassifier, TrainingOptions
 from orbitgp.orbits import Rotation
 
 ROWS = 61
+CASES = (("gaussian", False), ("gaussian", True), ("bernoulli", True), ("dirichlet", True))
 OPTIONS = TrainingOptions(dtype="float64", posterior_rows=40, start_rows=0)
 
 
@@ -42,18 +43,13 @@ def main(folder: Path, steps: int, kill_at: int | None = None) -> None:
             os.kill(os.getpid(), signal.SIGKILL)
 
     found = {}
-    for likelihood in ("gaussian", "bernoulli", "dirichlet"):
-        for orbit in (False, True):
-            x, y = data(likelihood)
-            model = estimator(likelihood, orbit, steps)
-            checkpoint = None if kill_at is None else folder / f"{likelihood}-{orbit}.checkpoint"
-            resume = checkpoint is not None and checkpoint.exists()
-            model.fit(x[own], y[own], checkpoint=checkpoint, checkpoint_every=0.0, callback=kill, resume=resume)
-            found[f"{likelihood} {orbit} evidence"] = np.array(model.evidence_.value)
-            found[f"{likelihood} {orbit} probabilities"] = model.predict_proba(x[:10])
-            if kill_at is not None:
-                break
-        if kill_at is not None:
-            break
+    for likelihood, orbit in CASES if kill_at is None else CASES[:1]:
+        x, y = data(likelihood)
+        model = estimator(likelihood, orbit, steps)
+        checkpoint = None if kill_at is None else folder / f"{likelihood}-{orbit}.checkpoint"
+        resume = checkpoint is not None and checkpoint.exists()
+        model.fit(x[own], y[own], checkpoint=checkpoint, checkpoint_every=0.0, callback=kill, resume=resume)
+        found[f"{likelihood} {orbit} evidence"] = np.array(model.evidence_.value)
+        found[f"{likelihood} {orbit} probabilities"] = model.predict_proba(x[:10])
     if rank == 0:
         np.savez(folder / f"{world}.npz", **found)

@@ -48,7 +48,7 @@ def test_units_of_columns_do_not_matter() -> None:
 
 @pytest.mark.slow
 def test_the_evidence_decides() -> None:
-    x, y = one_of_three()
+    x, y = one_of_three(30)
     model = InvariantGPRegressor(ard="auto", random_state=0).fit(x, y)
     each, shared = (InvariantGPRegressor(ard=ard, random_state=0).fit(x, y) for ard in (True, False))
     assert (model.ard_, each.ard_, shared.ard_) == (True, True, False)

@@ -67,7 +67,7 @@ def test_a_small_run_goes_through_both_kinds_of_models(
     kept = ("one layer, none", "one layer, flip", "mean over patches of 5, flip")
     monkeypatch.setattr(cifar, "MODELS", {name: MODELS[name] for name in kept})
     sizes = {"choice_rows": 20, "choice_patches": 8, "choice_steps": 2, "learn_rows": 25, "learn_steps": 2}
-    record = Photographs(str(tmp_path), **sizes, noise_rows=30, patches=16, seconds=0.0).run()
+    record = Photographs(str(tmp_path), **sizes, noise_rows=10, patches=8, seconds=0.0).run()
     said = capsys.readouterr().out
     assert "it takes every second one in every second row" in said
     assert set(record["choice"]) == set(kept)

@@ -36,7 +36,7 @@ CHECKED_CALLS = 3  # a call that is checked takes as long as several that are no
 
 
 class Calls(Counter[int]):
-    """Calls of each function in this test, as if but one were left to check where an earlier test of the file has called it."""
+    """Calls of each function in this test. All but one count as made if an earlier test of the file called it."""
 
     file = ""
     known: frozenset[int] = frozenset()
@@ -59,9 +59,9 @@ jaxtyped = jaxtyping.jaxtyped
 def check_first_calls(function: Any = None, **options: Any) -> Any:
     """jaxtyping's decorator, put on when a function is first called, and in force for its first calls.
 
-    Those of functions that name shapes are counted anew in each test. The first test of a file that calls such a function
-    checks its first calls, and later ones check one. A function within another is made anew whenever that is called, and stays
-    as it is once enough of its calls were checked.
+    Those of functions that name shapes are counted anew in each test. The first test of a file that calls such a
+    function checks its first calls, and later ones check one. A function within another is made anew whenever that is
+    called, and stays as it is once enough of its calls were checked.
     """
     if function is None:
         return partial(check_first_calls, **options)

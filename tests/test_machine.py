@@ -173,7 +173,8 @@ def test_other_errors_are_not_repeated() -> None:
 @pytest.mark.slow
 @pytest.mark.skipif(not Path("/proc/self/clear_refs").exists(), reason="needs the peak of memory that Linux keeps")
 @pytest.mark.parametrize(
-    ("rows", "side", "orbit"), [(6, 200, "rotation"), (20, 96, "rotation"), (250, 16, "rotation"), (4, 150, "deformation")]
+    ("rows", "side", "orbit"),
+    [(6, 200, "rotation"), (20, 96, "rotation"), (250, 16, "rotation"), (4, 150, "deformation")],
 )
 def test_the_estimate_covers_what_an_evaluation_takes(rows: int, side: int, orbit: str, tmp_path: Path) -> None:
     """Large images: copies of all samples. Many rows: blocks of the kernel. Deformations: a table of waves at all

@@ -66,7 +66,9 @@ def test_nothing_is_collected_when_a_command_ends() -> None:
 def test_threads_sleep_while_they_wait() -> None:
     """OpenMP itself says so when torch is loaded; what the user has set stays."""
     code = "import os\nfrom orbitgp.cli import main\ntry: main()\nexcept SystemExit: "
-    env = {name: value for name, value in os.environ.items() if name != "OMP_WAIT_POLICY"} | {"OMP_DISPLAY_ENV": "verbose"}
+    env = {name: value for name, value in os.environ.items() if name != "OMP_WAIT_POLICY"} | {
+        "OMP_DISPLAY_ENV": "verbose"
+    }
 
     def ended(code: str, **given: str) -> subprocess.CompletedProcess[str]:
         command = [sys.executable, "-c", code, "--version"]

@@ -43,7 +43,16 @@ def test_learn_writes_a_run_and_says_what_it_learned(learned: tuple[Path, Result
 
 @pytest.mark.slow
 def test_learn_with_a_feature_map(some: Path) -> None:
-    words = ["learn", some / "few.npz", "--orbit", "rotation", "--no-baseline", "--feature-map", "framed-gradients", *QUICK]
+    words = [
+        "learn",
+        some / "few.npz",
+        "--orbit",
+        "rotation",
+        "--no-baseline",
+        "--feature-map",
+        "framed-gradients",
+        *QUICK,
+    ]
     words += ["--max-data", "20"]
     result = call(*words, "--out", "run")
     assert result.exit_code == 0, result.stderr

@@ -112,7 +112,9 @@ def test_what_saves_little_time_is_not_offered(capsys: pytest.CaptureFixture[str
     said = capsys.readouterr().err
     assert "--resize 32x32 would take" in said
     assert "--max-data" not in said
-    estimate(replace(large, x=np.random.default_rng(0).random((30, 3, 60, 60))), [Affine()])  # not far above what is offered
+    estimate(
+        replace(large, x=np.random.default_rng(0).random((30, 3, 60, 60))), [Affine()]
+    )  # not far above what is offered
     assert "--resize 32x32 would take" in capsys.readouterr().err
     estimate(replace(large, x=large.x[..., :20, :]), [Affine()] * 5)  # with a side that is shorter than those offered
     assert "--resize 32x32 would take" in capsys.readouterr().err

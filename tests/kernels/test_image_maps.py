@@ -192,7 +192,9 @@ class TestFrame:
         plain, framed = (InvariantGPClassifier(feature_map=own, **settings).fit(wide, y) for own in (None, Frame()))
         assert all(share < 0.5 for share in framed.kernel_.feature_map.named_constants().values())
         assert framed.evidence_.value > plain.evidence_.value + 50
-        shares = ", ".join(f"{name} {share:.3g}" for name, share in framed.kernel_.feature_map.named_constants().items())
+        shares = ", ".join(
+            f"{name} {share:.3g}" for name, share in framed.kernel_.feature_map.named_constants().items()
+        )
         assert f"g sees: Frame ({shares})" in framed.summary()
         assert "g sees" not in plain.summary()
         framed.save(tmp_path / "model.safetensors")

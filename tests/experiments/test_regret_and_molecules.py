@@ -90,3 +90,6 @@ def test_molecules_are_learned(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
     assert "folds 0 | atoms | 30" in molecules.table([record])
     assert list(molecules.check([record])) == ["QM7, five folds: at most 3.0 kcal/mol"]
     assert molecules.Molecules("choice", "Coulomb matrix", 20, steps=2).run()["evidence"]["exact"]
+    record = molecules.Molecules("choice", "Coulomb matrix, noisy sort", 20, steps=2).run()
+    assert record["evidence"]["exact"]
+    assert record["learned"]["noise of norms"] > 0

@@ -116,6 +116,7 @@ ORBITS: dict[str, Any] = {
     "Stain": lambda: orbits.Stain(1.3, (0.8, 1.1), frozen=("eosin",)),
     "Cutout": lambda: orbits.Cutout(2.0),
     "Atoms": lambda: orbits.Atoms(6),
+    "NoisySort": lambda: orbits.NoisySort(0.3),
     "GaussianNoise": lambda: GaussianNoise(0.2, num_features=36, columns=(1, 35)),
     "LocalDeformation": lambda: LocalDeformation(0.5, 3.0, finest=2.0),
     "WarpProduct": lambda: Rotation(10.0) * Affine() * LocalDeformation(),

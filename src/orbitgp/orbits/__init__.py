@@ -9,7 +9,7 @@ from orbitgp.orbits.images.colour import Blur, Cutout, Gamma, Hue, Saturation, S
 from orbitgp.orbits.images.deformation import LocalDeformation
 from orbitgp.orbits.images.strokes import Thickness
 from orbitgp.orbits.images.warps import ImageOrbit, Points, Warp, WarpProduct
-from orbitgp.orbits.molecules import Atoms
+from orbitgp.orbits.molecules import Atoms, NoisySort, coulomb_matrices
 from orbitgp.orbits.sampling import Pairing, Samples
 from orbitgp.orbits.signals.timewarp import TimeWarp
 from orbitgp.orbits.signals.warps import SignalOrbit, SignalWarp, SignalWarpProduct, TimeScale, TimeShift
@@ -18,9 +18,9 @@ from orbitgp.orbits.weighted import Weighted
 
 __all__ = [
     "Affine", "Atoms", "Baseline", "Blur", "Brightness", "ChannelPermutation", "Composition", "Contrast", "Cutout",
-    "Description", "FiniteOrbit", "FiniteProduct", "Flip", "Gain", "Gamma", "GaussianNoise", "Hue",
-    "Identity", "ImageOrbit", "LocalDeformation", "Offset", "Orbit", "Pairing", "Permutation", "Points", "Quantity",
+    "Description", "FiniteOrbit", "FiniteProduct", "Flip", "Gain", "Gamma", "GaussianNoise", "Hue", "Identity",
+    "ImageOrbit", "LocalDeformation", "NoisySort", "Offset", "Orbit", "Pairing", "Permutation", "Points", "Quantity",
     "Reversal", "Rotate90", "Rotation", "Samples", "Saturation", "Scale", "Shear", "Shuffle", "SignChange",
-    "SignalOrbit", "SignalWarp", "SignalWarpProduct", "Smoothing", "Stain", "Thickness",
-    "TimeScale", "TimeShift", "TimeWarp", "Translation", "Warp", "WarpProduct", "Weighted",
+    "SignalOrbit", "SignalWarp", "SignalWarpProduct", "Smoothing", "Stain", "Thickness", "TimeScale", "TimeShift",
+    "TimeWarp", "Translation", "Warp", "WarpProduct", "Weighted", "coulomb_matrices",
 ]  # fmt: skip

@@ -27,6 +27,7 @@ _RANGES = {
 # Sizes of the package's own orbits, in a sentence and in a table. A class of the user's may call anything a width.
 _SIZES = {
     ("GaussianNoise", "scale"): ("noise of standard deviation", "noise: standard deviation"),
+    ("NoisySort", "noise"): ("atoms sorted with noise of", "noisy sort: noise"),
     ("Smoothing", "width"): ("smoothing up to", "smoothing: width"),
     ("Baseline", "baseline"): ("baselines of", "baseline: baseline"),
     ("Blur", "width"): ("blur up to", "blur: width"),

@@ -237,7 +237,8 @@ class ExactGP(ExactPredictions):
             gram = streamed.gram(self.vectors, seen)
             try:
                 solution = solve(gram.detach(), *given, invert=invert, by_bound=self.by_bound)
-                (precise,) = self.precise(solution.system.noise, exact) if likelihood.num_locals else (seen,)
+                unsure = likelihood.num_locals and seen.dtype != torch.float64  # the noise was not known before
+                (precise,) = self.precise(solution.system.noise, exact) if unsure else (seen,)
             except FloatingPointError:
                 precise = exact.double()
                 if precise.dtype == seen.dtype:

@@ -47,7 +47,7 @@ Evaluate = Callable[[Tensor, Tensor | None, int], Tensor]
 
 _AT_ONCE = {False: 2**22, True: 2**28}  # values of k_g: few on a CPU, where fresh memory costs as much as a pass
 _HAS_TRITON = find_spec("triton") is not None
-LOST = {torch.float32: 1e-5, torch.float64: 1e-11}  # error of d^2 / lengthscale^2; noise may be a 1e-8 of the kernel
+LOST = {torch.float32: 1e-5, torch.float64: 1e-12}  # error of d^2 / lengthscale^2; noise may be a 1e-8 of the kernel
 
 
 def show_values(kernel: Kernel) -> Kernel:

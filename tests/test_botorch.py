@@ -8,8 +8,9 @@ import pytest
 import torch
 from botorch.acquisition import qLogExpectedImprovement
 from botorch.fit import fit_gpytorch_mll
-from botorch.models.transforms import Normalize
+from botorch.models.transforms import Normalize, Standardize
 from botorch.optim import optimize_acqf
+from botorch.posteriors import GPyTorchPosterior, TransformedPosterior
 from botorch.sampling import SobolQMCNormalSampler
 from botorch.utils.datasets import SupervisedDataset
 from gpytorch.kernels import MaternKernel, RBFKernel, ScaleKernel
@@ -89,6 +90,42 @@ def test_new_observations_and_fantasies_are_conditioned_on(model: Any, data: Any
     torch.testing.assert_close(
         fantasies.posterior(at).variance[0], conditioned.posterior(at).variance, rtol=1e-4, atol=1e-6
     )
+
+
+@pytest.mark.parametrize("outputs", [1, 2])
+@pytest.mark.parametrize("standardised", [True, False])
+def test_it_keeps_what_botorch_asks_of_its_models(data: Data, outputs: int, standardised: bool) -> None:
+    """Shapes and equalities that BoTorch's own tests ask of ``SingleTaskGP``, without batches of training data."""
+    x, y = data[0], torch.cat([data[1], data[1].square()], 1)[:, :outputs]
+    transform = Standardize(m=outputs) if standardised else None
+    model = InvariantGPModel(x, y, "cyclic(3)", outcome_transform=transform)
+    for batch in ((), (2,), (3, 2)):
+        at = torch.rand(*batch, 4, 3)
+        posterior, noisy = model.posterior(at), model.posterior(at, observation_noise=True)
+        assert isinstance(posterior, GPyTorchPosterior | TransformedPosterior)
+        assert posterior.mean.shape == posterior.variance.shape == noisy.variance.shape == (*batch, 4, outputs)
+        assert posterior.rsample(torch.Size([5])).shape == (5, *batch, 4, outputs)
+        assert (noisy.variance > posterior.variance).all()
+    new, outcomes = torch.rand(2, 3, 3), torch.randn(2, 3, outputs)
+    apart = model.condition_on_observations(new, outcomes)
+    same = model.condition_on_observations(new[0].expand(2, 3, 3), outcomes)
+    first = model.condition_on_observations(new[0], outcomes[0])
+    for shape in ((4, 3), (2, 4, 3)):
+        at = torch.rand(shape)
+        assert apart.posterior(at).mean.shape == same.posterior(at).mean.shape == (2, 4, outputs)
+        alone = first.posterior(at if at.ndim == 2 else at[0])
+        for fantasies in (apart, same):
+            torch.testing.assert_close(fantasies.posterior(at).mean[0], alone.mean, rtol=1e-3, atol=1e-3)
+            torch.testing.assert_close(fantasies.posterior(at).variance[0], alone.variance, rtol=1e-3, atol=1e-3)
+    for settings in ({}, {"observation_noise": torch.full((4, outputs), 0.1)}):
+        made = model.fantasize(torch.rand(4, 3), SobolQMCNormalSampler(torch.Size([3])), **settings)
+        assert isinstance(made, InvariantGPModel)
+        assert made.posterior(torch.rand(5, 3)).mean.shape == (3, 5, outputs)
+    at = torch.rand(4, 3)
+    for chosen in ([0], [outputs - 1], list(range(outputs))):
+        part = model.subset_output(chosen).posterior(at)
+        torch.testing.assert_close(part.mean, model.posterior(at).mean[:, chosen], rtol=1e-4, atol=1e-4)
+        torch.testing.assert_close(part.variance, model.posterior(at).variance[:, chosen], rtol=1e-4, atol=1e-4)
 
 
 def evidence(model: InvariantGPModel) -> Any:

@@ -112,6 +112,8 @@ class InvariantGPModel(SingleTaskGP):
             outcome_transform=outcomes,
             input_transform=input_transform,
         )
+        # Outputs share the kernel; of several, each has a mean and a noise of its own to BoTorch.
+        self._subset_batch_dict = {"mean_module.raw_constant": -1, "likelihood.noise_covar.raw_noise": -2}
         self.regressor = regressor
         self.eval()
 

@@ -6,7 +6,8 @@ a circle, changes of one sign, both, or none. A generator is true if the functio
 is wrong if it is certain of a generator that is not true, or against one that is.
 
 Sixty problems (``--some 60 --first 2000``): certain and wrong in none; of 90 true generators 62 found, of ten groups of
-three columns in any order nine only as a circle.
+three columns in any order nine only as a circle. Thirty others (``--first 5000``, at ``4c9edb9``): none wrong; of 15
+generators ahead of no symmetry by 20 nats 13 found. The other two are swaps beside a circle that was found.
 
 ``python -m experiments.symmetries [--some 5]``
 """

@@ -109,9 +109,8 @@ if os.environ.get("JAXTYPING_DISABLE") != "1" and find_spec("beartype") is not N
     vars(jaxtyping)["jaxtyped"] = check_first_calls
     jaxtyping.install_import_hook("orbitgp", "beartype.beartype")
 
-signal.signal(
-    signal.SIGINT, signal.default_int_handler
-)  # a process that a shell starts in the background ignores Ctrl-C
+# A process that a shell starts in the background ignores Ctrl-C.
+signal.signal(signal.SIGINT, signal.default_int_handler)
 
 if IS_WORKER:
     import torch

@@ -10,7 +10,7 @@ import pytest
 import torch
 
 from orbitgp import InvariantGPRegressor, TrainingOptions
-from orbitgp.orbits import NoisySort, coulomb_matrices
+from orbitgp.orbits import GaussianNoise, NoisySort, coulomb_matrices
 
 
 def molecules(rows: int = 6, atoms: int = 5, elements: tuple[int, ...] = (0, 1, 6), seed: int = 0) -> Any:
@@ -73,6 +73,14 @@ def test_the_gradient_is_that_of_the_entries_and_zero_in_the_noise() -> None:
     orbit.transform(x, torch.rand(6, 3, 5, dtype=torch.float64)).sum().backward()
     assert orbit.noise.grad == 0
     torch.testing.assert_close(x.grad, torch.full_like(x, 3.0))
+
+
+def test_without_noise_it_is_the_plain_sort_and_not_the_matrix_as_it_is() -> None:
+    x = matrices()
+    orders = [np.argsort(-np.linalg.norm(matrix, axis=1), kind="stable") for matrix in x.numpy()]
+    expected = np.stack([matrix[np.ix_(order, order)] for matrix, order in zip(x.numpy(), orders, strict=True)])
+    left = (NoisySort(2.0) * GaussianNoise(0.1)).without_reach()
+    np.testing.assert_array_equal(left.sample(x, None).points[:, 0, 0].numpy(), expected)
 
 
 @pytest.mark.parametrize(

@@ -21,8 +21,10 @@ on the samples. A finite part inside an infinite composition is enumerated insid
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import reduce
 from inspect import signature
 from math import inf
+from operator import mul
 from typing import Any, ClassVar, cast
 
 import torch
@@ -106,6 +108,10 @@ class Orbit(Portable):
         Training starts from each of them, too, so that a richer family does not fall behind a simpler one.
         """
         return []
+
+    def without_reach(self) -> Orbit:
+        """What is left where all reaches are zero: training learns the kernel of that first."""
+        return Identity()
 
     def sample(
         self,
@@ -274,6 +280,9 @@ class Composition(Parts):
         super().__init__(parts)
         if any(isinstance(part, FiniteOrbit) and part.weights() is not None for part in self.parts):
             raise ValueError("weights can be composed with finite orbits alone: leave out Weighted, or the rest.")
+
+    def without_reach(self) -> Orbit:
+        return reduce(mul, (part.without_reach() for part in self.parts))
 
     def transform(self, x: Inputs, u: Draws) -> Transformed:
         features = x.shape[1:]

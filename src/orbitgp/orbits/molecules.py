@@ -115,6 +115,9 @@ class NoisySort(Orbit):
         if len(features) != 2 or features[0] != features[1]:
             raise ValueError(f"NoisySort acts on matrices (atoms, atoms), but inputs have shape {tuple(features)}.")
 
+    def without_reach(self) -> Orbit:
+        return PlainSort()
+
     def transform(self, x: Inputs, u: Draws) -> Transformed:
         self.check(x.shape[1:])
         norms, plain = x.detach().norm(dim=-1).sort(dim=-1, descending=True, stable=True)
@@ -123,3 +126,16 @@ class NoisySort(Orbit):
         order = plain[:, None].expand_as(last).gather(-1, last)
         rows = torch.arange(len(x), device=x.device)[:, None, None, None]
         return x[rows, order[..., None], order[..., None, :]] + 0.0 * self.noise  # the gradient in the noise is zero
+
+
+class PlainSort(FiniteOrbit):
+    """Rows and columns of a Coulomb matrix in the order of the norms of its rows, as :class:`NoisySort` without noise.
+
+    >>> PlainSort().elements(torch.tensor([[[0.5, 3.0], [3.0, 9.0]]]))[0, 0].tolist()
+    [[9.0, 3.0], [3.0, 0.5]]
+    """
+
+    size = 1
+
+    def elements(self, x: Inputs) -> Elements:
+        return NoisySort(0.0, learn=False).to(x).transform(x, x.new_full((len(x), 1, x.shape[-1]), 0.5))

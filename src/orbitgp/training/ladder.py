@@ -30,7 +30,6 @@ from orbitgp.inference.dense_posterior import Posterior
 from orbitgp.inference.exact import ExactGP
 from orbitgp.inference.fresh_evidence import FreshEvidence
 from orbitgp.likelihoods import Likelihood
-from orbitgp.orbits import Identity
 from orbitgp.planning.options import TrainerSettings
 from orbitgp.planning.rungs import CHECKED_ROWS, LEAST_DRAWS, Rung, for_neighbours
 from orbitgp.training.contenders import DRAWS_MARGIN, contenders, least_to_win, neighbours
@@ -107,7 +106,7 @@ class Ladder(Run):
     def objective(self, rung: Rung, plain: bool = False, near: Vector | None = None) -> Objective:
         """The evidence on a rung. A climb ``near`` a point has half of the draws, corrected, if noise allows."""
         rows = self.order[: rung.rows].to(self.x.device) if rung.rows < len(self.x) else slice(None)
-        model = self.model.restricted(self.x[rows], rung.draws, Identity() if plain else None)
+        model = self.model.restricted(self.x[rows], rung.draws, self.model.orbit.without_reach() if plain else None)
         found = Objective(model, self.likelihood, self.y[rows], self.learned, plain)
         if near is None or (rung.draws or 0) <= LEAST_DRAWS or isinstance(model, CollapsedGP):
             return found

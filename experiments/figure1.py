@@ -27,7 +27,8 @@ RECORD = "mnist-affine-0"
 
 def learned_orbit(quantities: Settings) -> Affine:
     """The orbit whose description a record has."""
-    return Affine(**{name: tuple(ends) for name, ends in quantities.items()})
+    given: Settings = {name: tuple(ends) for name, ends in quantities.items()}
+    return Affine(**given)
 
 
 def drawn_ranges(orbit: Affine) -> Figure:

@@ -52,7 +52,7 @@ class TangentDeformation(ImageOrbit):
         if not 0 < blur < inf:
             raise ValueError(f"blur must be a positive width in pixels, got {blur}.")
         self.blur = float(blur)
-        self.warp = LocalDeformation(amplitude, smoothness, set(frozen) - {"thickness"}, finest)
+        self.warp = LocalDeformation(amplitude, smoothness, set(frozen) - {"thickness"}, finest, "zero")
         learn = "thickness" not in frozen
         self.thickness = None if thickness is None else Range(thickness, LENGTH, "thickness", learn)
 
@@ -79,7 +79,7 @@ class TangentDeformation(ImageOrbit):
         return Description("TangentDeformation", {**self.warp.describe().quantities, **ranges})
 
     def saved_arguments(self) -> dict[str, Any]:
-        return {"thickness": None, **super().saved_arguments(), **self.warp.saved_arguments()}
+        return {"thickness": None, **super().saved_arguments(), **self.warp.field.saved_arguments()}
 
 
 def tangents(x: Inputs, blur: float) -> tuple[Inputs, Inputs]:

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+from typing import Any
+
 import numpy as np
 import pytest
 
 from orbitgp import InvariantGPClassifier, compare
 from orbitgp.estimators.data import channels_first, check_images
-from orbitgp.orbits import Flip, Rotation
+from orbitgp.orbits import Flip, LocalDeformation, Points, Rotation, Scale, Warp
 
 rng = np.random.default_rng(0)
 COLOUR = np.zeros((12, 3, 6, 5))
@@ -43,18 +46,55 @@ def test_images_of_one_colour_are_refused() -> None:
 
 
 @pytest.mark.slow
-def test_a_background_that_is_not_zero_is_warned_of() -> None:
-    ink = COLOUR[:, 0]
-    with pytest.warns(
-        UserWarning, match="border of these images is about 1, and what lies outside an image counts as 0"
-    ):
-        InvariantGPClassifier(Rotation(30), **QUICK).fit(1 - ink, LABELS)
+def test_a_border_of_zeros_that_is_asked_for_is_warned_of_where_the_background_is_not_zero() -> None:
+    ink, zeros = COLOUR[:, 0], Rotation(30, border="zero")
+    about = "border of these images is about {}, and what lies outside an image counts as 0 for Rotation: take border="
+    with pytest.warns(UserWarning, match=about.format("1")):
+        InvariantGPClassifier(zeros, **QUICK).fit(1 - ink, LABELS)
     with pytest.warns(UserWarning, match="border of these images is about -0"):
-        InvariantGPClassifier(Rotation(30), **QUICK).fit((ink - ink.mean()) / ink.std(), LABELS)
+        InvariantGPClassifier(zeros, **QUICK).fit((ink - ink.mean()) / ink.std(), LABELS)
     with pytest.warns(UserWarning, match="border") as said:
-        compare(1 - ink, LABELS, ["none", "rotation"], **QUICK, inference="exact")
+        compare(1 - ink, LABELS, ["none", "rotation(30, border='zero')"], **QUICK, inference="exact")
     assert len([w for w in said if "border" in str(w.message)]) == 1
+    InvariantGPClassifier(zeros, **QUICK).fit(ink, LABELS)
     InvariantGPClassifier(Flip(), **QUICK).fit(1 - ink, LABELS)  # a mirror brings in nothing
+
+
+@pytest.mark.slow
+def test_the_data_choose_the_border_of_warps_and_a_file_keeps_it(tmp_path: Path) -> None:
+    ink, texture = COLOUR[:, 0], rng.uniform(size=(12, 6, 5))
+    for x, expected in ((ink, "zero"), (1 - ink, "edge"), (ink - ink.mean(), "edge"), (texture, "reflect")):
+        for orbit in (Rotation(30), Flip() * Rotation(30) * LocalDeformation()):
+            model = InvariantGPClassifier(orbit, **QUICK).fit(x, LABELS)
+            assert all(part.border is None for part in orbit.modules() if isinstance(part, Warp))  # it is the user's
+            warps = [part for part in model.orbit_.modules() if isinstance(part, Warp)]
+            assert {part.outside for part in warps} == {expected}
+            model.save(tmp_path / "model.safetensors")
+            again = InvariantGPClassifier.load(tmp_path / "model.safetensors")
+            np.testing.assert_array_equal(model.predict_proba(x), again.predict_proba(x))
+    table = compare(texture, LABELS, ["none", "rotation", "scale(border='edge')"], **QUICK, inference="exact")
+    assert [table.models[name].orbit_.outside for name in ("rotation", "scale(border='edge')")] == ["reflect", "edge"]
+
+
+def test_a_warp_whose_constructor_takes_no_border_keeps_zeros_and_says_so() -> None:
+    class Twist(Warp):
+        num_draws = 1
+
+        def __init__(self) -> None:
+            super().__init__()
+
+        def points(self, p: Points, u: Any) -> Points:
+            return p
+
+    for orbit in (Twist(), Flip() * Twist()):
+        with pytest.warns(UserWarning, match="counts as 0 for Twist"):
+            check_images(1 - COLOUR[:, 0], orbit)
+    both = Twist() * Rotation(30)
+    check_images(COLOUR[:, 0], both)
+    assert both.outside == "zero"
+    given = Scale(border="edge") * Rotation(30)
+    check_images(rng.uniform(size=(12, 6, 5)), given)
+    assert [part.border for part in given.parts] == ["edge", "edge"]
 
 
 def test_pixels_beyond_the_range_of_pixels_are_warned_of() -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Mapping, Sequence
+from copy import deepcopy
 from dataclasses import replace
 from functools import partial
 from os import PathLike
@@ -79,7 +80,7 @@ def compare(
         orbits = ["none", *(["rotation", "affine"] if len(shape) > 1 else _of_table(X, columns))]
     named = named_orbits(orbits, shape, columns)
     if X.ndim > 2:
-        check_images(X, *named.values())
+        check_images(X, *deepcopy([*named.values()]))  # each fit gives its own copy a border
     if task not in ("auto", "classification", "regression"):
         raise ValueError(f"task must be auto, classification or regression, got {task!r}.")
     found = task_of(y) if task == "auto" else task

@@ -32,7 +32,7 @@ from orbitgp.inference.rows import AllInputs, SharedRows, StoredRows
 from orbitgp.likelihoods import Gaussian, HeteroscedasticGaussian, Likelihood
 from orbitgp.orbits import Orbit, SignalOrbit
 from orbitgp.orbits.description import listed
-from orbitgp.orbits.images.warps import Warp, border_level
+from orbitgp.orbits.images.warps import Warp, WarpProduct, border_level, border_of, set_border
 from orbitgp.orbits.parse import make_orbit
 from orbitgp.planning.options import TrainingOptions
 
@@ -236,7 +236,7 @@ def channels_first(X: Any) -> Any:
 
 def check_images(x: Shaped[np.ndarray, "rows *features"], *orbits: Orbit) -> None:
     """Refuse images that show nothing. Warn of values that pixels do not have, and where an orbit brings in zeros that
-    are not the background."""
+    are not the background. Where an orbit leaves the border open, it becomes that of these images."""
     if (np.ptp(x.reshape(len(x), -1), axis=1) == 0).all():
         raise ValueError("every image in X is of one colour all over: there is nothing to learn from.")
     low, high = float(x.min()), float(x.max())
@@ -245,9 +245,15 @@ def check_images(x: Shaped[np.ndarray, "rows *features"], *orbits: Orbit) -> Non
             f"the pixels of X go from {low:.3g} to {high:.3g}, and those of images from 0 to 1 or to 255: bring them "
             "to 0 to 1, as by X / X.max(), in which units orbits of brightness and noise start."
         )
-    warps = any(isinstance(part, Warp) for orbit in orbits for part in orbit.modules())
-    if warps and (level := border_level(x)) is not None:
+    warps = [part for orbit in orbits for part in orbit.modules() if isinstance(part, Warp)]
+    if not warps:
+        return
+    border = border_of(x)
+    for orbit in orbits:
+        set_border(orbit, border)
+    zeros = [type(part).__name__ for part in warps if part.outside == "zero" and not isinstance(part, WarpProduct)]
+    if zeros and (level := border_level(x)) is not None:
         warnings.warn(
-            f"the border of these images is about {level:.3g}, and what lies outside an image counts as 0: bring the "
-            "background to 0, as by 1 - X for dark ink on white, and do not standardise pixels."
+            f"the border of these images is about {level:.3g}, and what lies outside an image counts as 0 for "
+            f"{listed(zeros)}: take border='edge' or border='reflect'."
         )

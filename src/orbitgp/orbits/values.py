@@ -98,7 +98,7 @@ class Contrast(Orbit):
     """x_a = pivot + c (x - pivot) with the factor c uniform, in its logarithm, in a learned range.
 
     ``contrast`` is a factor, 1.2 for 1/1.2 to 1.2, or a (min, max) pair of factors. ``pivot`` is the value that stays:
-    the ``"mean"`` of the image over pixels and channels, or a number. 0 keeps a background of 0, which warps need.
+    the ``"mean"`` of the image over pixels and channels, or a number. 0 keeps a background of 0.
 
         >>> Contrast(1.3).describe()
         Contrast

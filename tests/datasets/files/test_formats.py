@@ -93,7 +93,7 @@ def test_transparent_pixels_are_white(tmp_path: Path, mode: str) -> None:
     assert x.shape[1] == (3 if mode == "RGBA" else 1)
     assert x.sum() == x.size - 2 * x.shape[1]
     assert (x[:, :, 3, 2] == 0).all()
-    assert "--invert" in data.notes[0]
+    assert "is about 1.0: outside an image its edge goes on" in data.notes[0]
 
 
 def test_bad_images(tmp_path: Path) -> None:

@@ -28,7 +28,7 @@ class ReadOptions(Columns):
         image_shape: the shape of images that are stored as flat rows.
         resize: the (height, width) of image files after resizing; bars keep their aspect ratio.
         signal: whether an input is a signal (T,) or (C, T); ``image_shape`` is (C, T) if rows hold channels.
-        invert: whether pixels p become 1 - p, for dark ink on a bright ground: what lies outside an image counts as 0.
+        invert: whether pixels p become 1 - p, for dark ink on a bright ground, as ``thickness`` is of bright strokes.
         colour: whether image files are read as grey (``L``) or ``RGB``; the training data decide.
         drop: columns of a table that are no inputs.
         id: the column of a table that names its rows; one called ``id`` does without being asked.

@@ -16,7 +16,7 @@ from orbitgp.datasets.files.data import Data, ReadOptions
 from orbitgp.datasets.files.formats import READERS, read_image_files, sibling_targets, without_gaps
 from orbitgp.datasets.files.tables import read_table
 from orbitgp.orbits.description import number
-from orbitgp.orbits.images.warps import border_level
+from orbitgp.orbits.images.warps import border_level, border_of
 
 Targets = Shaped[np.ndarray, "rows *outputs"]
 
@@ -192,8 +192,6 @@ def _notes(x: Shaped[np.ndarray, "rows *features"], options: ReadOptions) -> lis
             "in their units."
         )
     if (level := border_level(x)) is not None:
-        usual = "do without --invert" if options.invert else "consider --invert"
-        remedy = usual if ends is None and level > 0.5 else "bring the background to 0"
-        lies = f"the background of these images is about {number(level)}"
-        notes.append(f"{lies}, and what lies outside an image counts as 0: {remedy}.")
+        lies = "its edge goes on" if border_of(x) == "edge" else "lies its mirror image"
+        notes.append(f"the border of these images is about {number(level)}: outside an image {lies}.")
     return notes

@@ -20,7 +20,7 @@ from torch import Tensor, nn
 
 from orbitgp.orbits import ranges
 from orbitgp.orbits.description import Description, Quantity
-from orbitgp.orbits.images.warps import Points, Warp, WarpDraws
+from orbitgp.orbits.images.warps import Border, Points, Warp, WarpDraws
 from orbitgp.orbits.ranges import DEGREES, FACTOR, LENGTH, NUMBER, PIXELS, Given, Number, Range, check_names, drawn
 
 
@@ -40,8 +40,8 @@ class Rotation(Warp):
     reach = ("angle",)
     widest = pi
 
-    def __init__(self, init_degrees: Number = 45.0, learn: bool = True) -> None:
-        super().__init__()
+    def __init__(self, init_degrees: Number = 45.0, learn: bool = True, border: Border | None = None) -> None:
+        super().__init__(border)
         if not 0 <= init_degrees <= 180:
             raise ValueError(f"init_degrees must lie between 0 and 180, got {init_degrees}.")
         if learn and init_degrees == 0:
@@ -68,8 +68,8 @@ _UNITS |= dict.fromkeys(("scale", "scale_x", "scale_y"), FACTOR) | dict.fromkeys
 class _AffineWarp(Warp):
     """x_a(p) = x(D^-1 H^-1 R^-1 (p - t)) with some of the parameters, each drawn from a learned range."""
 
-    def __init__(self, values: dict[str, Given | None], frozen: Collection[str]) -> None:
-        super().__init__()
+    def __init__(self, values: dict[str, Given | None], frozen: Collection[str], border: Border | None) -> None:
+        super().__init__(border)
         check_names(frozen, type(self).__name__, values)
         kept = {name: value for name, value in values.items() if value is not None}
         if not kept:
@@ -116,6 +116,7 @@ class Affine(_AffineWarp):
         shear: pixels to the right per pixel down.
         shift_x, shift_y: pixels.
         frozen: names of the parameters that keep their range.
+        border: what lies outside the image: ``zero``, ``edge`` or ``reflect``. By default the data say.
 
     ``describe()`` uses the units of the constructor: ``Affine(**orbit.describe())`` is the same orbit.
 
@@ -135,10 +136,11 @@ class Affine(_AffineWarp):
         shift_x: Given | None = 1.0,
         shift_y: Given | None = 1.0,
         frozen: Collection[str] = (),
+        border: Border | None = None,
     ) -> None:
         values = (angle, scale_x, scale_y, shear, shift_x, shift_y)
         names = ("angle", "scale_x", "scale_y", "shear", "shift_x", "shift_y")
-        super().__init__(dict(zip(names, values, strict=True)), frozen)
+        super().__init__(dict(zip(names, values, strict=True)), frozen, border)
 
 
 class Translation(_AffineWarp):
@@ -150,8 +152,14 @@ class Translation(_AffineWarp):
       shift_y  ±1.0 px
     """
 
-    def __init__(self, shift_x: Given | None = 1.0, shift_y: Given | None = 1.0, frozen: Collection[str] = ()) -> None:
-        super().__init__({"shift_x": shift_x, "shift_y": shift_y}, frozen)
+    def __init__(
+        self,
+        shift_x: Given | None = 1.0,
+        shift_y: Given | None = 1.0,
+        frozen: Collection[str] = (),
+        border: Border | None = None,
+    ) -> None:
+        super().__init__({"shift_x": shift_x, "shift_y": shift_y}, frozen, border)
 
 
 class Scale(_AffineWarp):
@@ -162,8 +170,8 @@ class Scale(_AffineWarp):
       scale  ×0.83 … ×1.20
     """
 
-    def __init__(self, scale: Given = 1.16, frozen: Collection[str] = ()) -> None:
-        super().__init__({"scale": scale}, frozen)
+    def __init__(self, scale: Given = 1.16, frozen: Collection[str] = (), border: Border | None = None) -> None:
+        super().__init__({"scale": scale}, frozen, border)
 
 
 class Shear(_AffineWarp):
@@ -174,5 +182,5 @@ class Shear(_AffineWarp):
       shear  ±0.10
     """
 
-    def __init__(self, shear: Given = 0.15, frozen: Collection[str] = ()) -> None:
-        super().__init__({"shear": shear}, frozen)
+    def __init__(self, shear: Given = 0.15, frozen: Collection[str] = (), border: Border | None = None) -> None:
+        super().__init__({"shear": shear}, frozen, border)

@@ -27,7 +27,7 @@ from torch import Tensor, nn
 
 from orbitgp.machine import constant
 from orbitgp.orbits.description import Description, Quantity
-from orbitgp.orbits.images.warps import Points, Size, Warp, WarpDraws, pixels
+from orbitgp.orbits.images.warps import Border, Points, Size, Warp, WarpDraws, pixels
 from orbitgp.orbits.ranges import PIXELS, Number, check_names
 from orbitgp.orbits.sampling import Draws
 
@@ -47,9 +47,11 @@ class LocalDeformation(Warp):
         finest: the smallest smoothness, in pixels, that the field can have. The number of base draws grows with (image
             size / finest)^2: 50 for the default on 28 x 28. By default 5/6 of the initial smoothness, or that itself if
             it is frozen. Below it, and above twice the initial smoothness, the correlation is another one.
+        border: what lies outside the image: ``zero``, ``edge`` or ``reflect``. By default the data say.
 
     Write it last in a composition, ``Affine() * LocalDeformation()``. There the field is needed only at the pixels.
-    Elsewhere it is interpolated at the points where the later warps look, and zero outside the image.
+    Elsewhere it is interpolated at the points where the later warps look. Outside the image it goes on as at the edge,
+    or is zero where the border is.
     """
 
     def __init__(
@@ -58,8 +60,9 @@ class LocalDeformation(Warp):
         smoothness: Number = 6.0,
         frozen: Collection[str] = (),
         finest: Number | None = None,
+        border: Border | None = None,
     ) -> None:
-        super().__init__()
+        super().__init__(border)
         self.field = SmoothField(amplitude, smoothness, frozen, finest)
 
     def draws_for(self, features: torch.Size) -> int:
@@ -79,13 +82,13 @@ class LocalDeformation(Warp):
         return Description("LocalDeformation", self.field.quantities())
 
     def saved_arguments(self) -> dict[str, Any]:
-        return self.field.saved_arguments()
+        return {**self.field.saved_arguments(), "border": self.border}
 
     def points(self, p: Points, u: WarpDraws) -> Points:
         c, basis = self.field.coefficients(u[:, :, 0, 0], p.size), self.basis(p.size, u)
         if p.unmoved:
             return p.displaced(c[:, :, 0], c[:, :, 1], basis)
-        d = p.each_in((c @ basis).unflatten(-1, p.size))
+        d = p.each_in((c @ basis).unflatten(-1, p.size), "zero" if self.outside == "zero" else "edge")
         return p.at(p.x + d[:, :, 0], p.y + d[:, :, 1])
 
 

@@ -14,16 +14,19 @@ an image is interpolated once for any number of warps::
             angle = self.strength * (2 * u[..., 0] - 1) * torch.exp(-(p.x**2 + p.y**2) / 50)
             return p.at(angle.cos() * p.x - angle.sin() * p.y, angle.sin() * p.x + angle.cos() * p.y)
 
-Images are (H, W) or (C, H, W), square or not. Interpolation is bilinear, and zero outside the image. That is right
-where the background is 0, so do not standardise pixels first. The identity is exact: images are padded with zeros to
-powers of two, where the normalised coordinates of ``grid_sample`` are exact in floating point.
+Images are (H, W) or (C, H, W), square or not. Interpolation is bilinear. Outside the image lies its ``border``: zero,
+its ``edge`` value, or its mirror image (``reflect``, about the last pixel). It is zero unless it is given, or chosen by
+the data, as estimators do (:func:`border_of`). The identity is exact: images are padded with zeros to powers of
+two, where the normalised coordinates of ``grid_sample`` are exact in floating point.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from functools import cached_property, partial
+from inspect import signature
 from math import prod
+from typing import Literal, get_args
 
 import numpy as np
 import torch
@@ -41,10 +44,13 @@ Size = tuple[int, int]
 Coefficients = Float[Tensor, "#rows #samples terms"]
 Basis = Float[Tensor, "*batch terms pixels"]
 WarpDraws = Float[Tensor, "rows samples 1 1 dim"]
+Border = Literal["zero", "edge", "reflect"]
 
 _BRIGHT = 0.6  # a border above this share of the brightest pixel is no background of 0
 _MOST = 0.4  # a side is bright if at most this share of its pixels is dark
 _LEVEL = 0.05  # how far a uniform border may be from 0, as a share of the range of pixels
+_DARK = 0.1  # a border pixel within this share of the range of pixels from 0 is background, with its noise
+_EVEN = 0.02  # and within this share of the median of the borders of its image, even
 
 
 class ImageOrbit(Orbit):
@@ -78,6 +84,29 @@ def border_level(x: Shaped[np.ndarray, "rows *features"]) -> float | None:
         return bright
     uniform = float(np.mean(np.abs(frame - level) <= 0.01 * span)) > 0.5
     return level if uniform and abs(level) > _LEVEL * span else None
+
+
+def border_of(x: Shaped[np.ndarray, "rows *features"]) -> Border:
+    """What goes on outside of these images: zero where most of their border is 0, the edge where each has an even one
+    of another colour, and else, as in photographs, the mirror image."""
+    long = [axis for axis in (-2, -1) if x.shape[axis] > 1] or [-1]
+    sides = [x.take(end, axis) for axis in long for end in (0, -1)]
+    frame, span = np.concatenate(sides, -1), np.ptp(x)
+    if border_level(x) is None and np.mean(np.abs(frame) <= _DARK * span) > 0.5:
+        return "zero"
+    uneven = np.abs(frame - np.median(frame, -1, keepdims=True))
+    return "edge" if np.mean(uneven <= _EVEN * span) > 0.5 else "reflect"
+
+
+def set_border(orbit: Orbit, border: Border) -> None:
+    """Give this border to the warps of a product that have none. Their constructors take it, so a file can hold it."""
+    if isinstance(orbit, WarpProduct) and any(part.border for part in orbit.parts):
+        border = orbit.outside
+    if isinstance(orbit, Parts):
+        for part in orbit.parts:
+            set_border(part, border)
+    elif isinstance(orbit, Warp) and orbit.border is None and "border" in signature(type(orbit)).parameters:
+        orbit.border = border
 
 
 class Points:
@@ -131,7 +160,7 @@ class Points:
         return Points(self.basis, self.size, (coefficients(*entries[0]), coefficients(*entries[1])))
 
     def sample(
-        self, images: Float[Tensor, "rows channels down across"], samples: int
+        self, images: Float[Tensor, "rows channels down across"], samples: int, border: Border = "zero"
     ) -> Float[Tensor, "rows channels tall width"]:
         """Images at these points: all samples of a row as one tall image, so that no image is copied for each of them.
 
@@ -144,16 +173,29 @@ class Points:
         scale, shift = _normalised(self.size, (down, across), c.shape[-1], dtype=c.dtype, device=c.device)
         basis = self.basis if self.basis.ndim == 2 else self.basis[:, None]
         planes = torch.addcmul(shift, scale, c)[..., None, :] @ basis
+        if border != "zero":
+            axes = zip(planes.unbind(1), (width, height), (across, down), strict=True)
+            planes = torch.stack([_inside(place, n, outer, border) for place, n, outer in axes], dim=1)
         full = planes.expand(len(images), -1, samples, -1, -1)
         padded = F.pad(images, (0, across - width, 0, down - height))
         grid = full.reshape(len(images), 2, samples * height, width).permute(0, 2, 3, 1)
         return F.grid_sample(padded, grid, align_corners=False)
 
-    def each_in(self, images: Float[Tensor, "rows samples channels height width"]) -> Tensor:
+    def each_in(self, images: Float[Tensor, "rows samples channels height width"], border: Border = "zero") -> Tensor:
         """The images of each row and sample, of the same size, at its own points."""
         full = (*images.shape[:2], *self.size)
         own = self.at(self.x.expand(full).flatten(0, 1)[:, None], self.y.expand(full).flatten(0, 1)[:, None])
-        return own.sample(images.flatten(0, 1), 1).view_as(images)
+        return own.sample(images.flatten(0, 1), 1, border).view_as(images)
+
+
+def _inside(place: Float[Tensor, "*shape"], n: int, padded: int, border: Border) -> Float[Tensor, "*shape"]:
+    """The places on an axis of n pixels, in coordinates of the padded image, whose pixels stand for those outside."""
+    i = ((place + 1) * padded - 1) / 2  # pixels from the first one
+    if border == "reflect" and n > 1:
+        period = 2 * (n - 1)
+        i = i.abs() % period
+        i = torch.minimum(i, period - i)
+    return (2 * i.clamp(0, n - 1) + 1) / padded - 1
 
 
 @constant
@@ -174,7 +216,23 @@ def _normalised(size: Size, padded: Size, terms: int) -> Float[Tensor, "2 2 1 te
 
 
 class Warp(ImageOrbit):
-    """An orbit of images that moves points. Subclasses set ``num_draws`` and write ``points``."""
+    """An orbit of images that moves points. Subclasses set ``num_draws`` and write ``points``.
+
+    The data choose the border where the constructor has an argument ``border`` and hands it on, and it is None.
+    """
+
+    border: Border | None = None  # also of warps that were pickled by earlier versions
+
+    def __init__(self, border: Border | None = None) -> None:
+        super().__init__()
+        if border not in (None, *get_args(Border)):
+            raise ValueError(f"border must be one of {', '.join(get_args(Border))}, or None, got {border!r}.")
+        self.border = border
+
+    @property
+    def outside(self) -> Border:
+        """The border, which is zero where none was given or chosen."""
+        return self.border or "zero"
 
     def points(self, p: Points, u: WarpDraws) -> Points:
         """The input points that the output points p look at; ``u[..., i]`` broadcasts against ``p.x`` and ``p.y``."""
@@ -188,17 +246,27 @@ class Warp(ImageOrbit):
             u = u[:1]
         p = self.points(Points.pixels((height, width), x.dtype, x.device), u[:, :, None, None])
         images = x.reshape(rows, x.shape[1:-2].numel(), height, width)
-        tall = p.sample(images, samples)
+        tall = p.sample(images, samples, self.outside)
         return tall.view(*images.shape[:2], samples, height, width).transpose(1, 2).reshape(rows, samples, *x.shape[1:])
 
     def merge(self, other: Orbit) -> Orbit | None:
-        return WarpProduct([self, other]) if isinstance(other, Warp) else None
+        if not isinstance(other, Warp):
+            return None
+        given = {part.border for part in (*self.modules(), *other.modules()) if isinstance(part, Warp)} - {None}
+        return WarpProduct([self, other]) if len(given) < 2 else None
 
 
 class WarpProduct(Parts, Warp):
-    """Warps that act one after the other, interpolated once: for ``a * b``, x_ab(p) = x(a(b(p)))."""
+    """Warps that act one after the other, interpolated once: for ``a * b``, x_ab(p) = x(a(b(p))).
+
+    They have one border, that of those to which one was given; warps with different ones do not merge.
+    """
 
     parts: Sequence[Warp]
+
+    @property
+    def outside(self) -> Border:
+        return next((part.outside for part in self.parts if part.border), "zero")
 
     def points(self, p: Points, u: WarpDraws) -> Points:
         for part, piece in reversed(self.pieces(u, torch.Size(p.size))):  # output points meet the last to act first

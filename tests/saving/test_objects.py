@@ -113,7 +113,7 @@ ORBITS: dict[str, Any] = {
     "Hue": lambda: orbits.Hue(20),
     "Gamma": lambda: orbits.Gamma(1.3, white=255),
     "Blur": lambda: orbits.Blur(1.5),
-    "Stain": lambda: orbits.Stain(1.3, (0.8, 1.1), frozen=("eosin",)),
+    "Stain": lambda: orbits.Stain(1.3, (0.8, 1.1), frozen=("eosin",), dab=1.4),
     "Cutout": lambda: orbits.Cutout(2.0),
     "Atoms": lambda: orbits.Atoms(6),
     "NoisySort": lambda: orbits.NoisySort(0.3),

@@ -95,6 +95,26 @@ class TestOracles:
         factors = np.array([[1.5 ** (2 * 0.2 - 1), 2.0 ** (2 * 0.9 - 1)], [1.0, 1.0]])
         np.testing.assert_allclose(found, np.exp(-(factors * amounts) @ dyes), rtol=1e-6)
 
+    def test_three_dyes_are_those_of_scikit_image(self) -> None:
+        """As ``skimage.color.rgb2hed`` and ``hed2rgb``: amounts by the inverse matrix, scaled, and back."""
+        x = 0.05 + 0.9 * rand(2, 3, 4, 5)
+        dyes = np.array([[0.65, 0.70, 0.29], [0.07, 0.99, 0.11], [0.27, 0.57, 0.78]])
+        u = rand(1, 3, 3)
+        found = samples(Stain(1.5, 2.0, dab=1.3), x, u)
+        amounts = -np.log(np.moveaxis(x.numpy(), 1, -1)) @ np.linalg.inv(dyes)
+        for s, factors in enumerate(np.array([1.5, 2.0, 1.3]) ** (2 * u[0].numpy() - 1)):
+            expected = np.exp(-(factors * amounts) @ dyes)
+            np.testing.assert_allclose(np.moveaxis(found[:, s], 1, -1), expected, rtol=1e-5)
+        orbit = Stain(1.5, 2.0, dab=(0.7, 1.2)).double()
+        assert list(orbit.describe()) == ["haematoxylin", "eosin", "dab"]
+        assert gradcheck(lambda *_: orbit.transform(x, u.expand(2, -1, -1)), tuple(orbit.parameters()), fast_mode=True)
+
+    def test_stain_leaves_what_no_dye_explains(self) -> None:
+        x, u = 0.05 + 0.9 * rand(2, 3, 4, 5), rand(1, 3, 2)
+        other = np.cross([0.65, 0.70, 0.29], [0.07, 0.99, 0.11])
+        changes = np.log(samples(Stain(1.5, 2.0), x, u) / x[:, None].numpy())
+        np.testing.assert_allclose(np.einsum("nschw,c->nshw", changes, other), 0, atol=1e-12)
+
     def test_cutout_covers_a_square(self) -> None:
         """Against the share of 40 by 40 points of each pixel that the square covers."""
         x, fine = rand(1, 6, 7), 40
@@ -146,6 +166,17 @@ class TestAll:
             "cutout": "missing squares up to 3.5 px",
         }
         assert phrase == words[name]
+
+
+def test_factors_of_a_dye_end_at_ten() -> None:
+    orbit = Stain()
+    with torch.no_grad():
+        orbit.eosin.half_width.fill_(100.0)
+    low, high = orbit.describe()["eosin"]
+    assert 0.1 - 1e-6 <= low <= 1 <= high <= 10 + 1e-4
+    assert orbit.widest_reaches() == pytest.approx([np.log(10)] * 2)
+    x = torch.cat([torch.zeros(1, 3, 2, 2), torch.full((1, 3, 2, 2), 1.2)])  # black, and whiter than white
+    assert Stain(10, 10).transform(x, torch.rand(2, 50, 2)).isfinite().all()
 
 
 @pytest.mark.parametrize("name", ["saturation", "hue", "stain"])

@@ -8,7 +8,8 @@ Nothing is clipped, so gradients never vanish, and each leaves the picture exact
 from __future__ import annotations
 
 from collections.abc import Collection
-from math import ceil, inf, sqrt
+from math import ceil, inf, log, sqrt
+from typing import Any
 
 import torch
 import torch.nn.functional as F
@@ -23,6 +24,7 @@ from orbitgp.orbits.values import bells, covered
 
 _DARK = 1 / 255  # of white: a power or logarithm of darker pixels counts as that of this value
 _FROM_ZERO = LENGTH._replace(from_zero=True)
+_DYE = FACTOR._replace(widest=log(10.0))  # beyond, a dye is absent or black, and exponentials of it overflow
 
 
 class ColourOrbit(ImageOrbit):
@@ -131,14 +133,14 @@ class Blur(ImageOrbit):
 
 
 class Stain(ColourOrbit):
-    """More or less of two dyes in a stained section: haematoxylin and eosin, each times a factor of its own.
+    """More or less of each dye in a stained section: haematoxylin, eosin and, where it is given, diaminobenzidine.
 
     Dyes absorb light in proportion to their amount (Beer and Lambert), so with white = 1
 
         -log x = sum_i c_i m_i,    x_a = exp(-sum_i f_i c_i m_i) = x exp(-sum_i (f_i - 1) c_i m_i)
 
-    with the colours m_i of the dyes, and of a third that is orthogonal to them (Ruifrok and Johnston, 2001). The
-    logarithms of the factors f are uniform in learned ranges.
+    with the colours m_i of the dyes (Ruifrok and Johnston, 2001). Without a third dye, the third colour is orthogonal
+    to both, and stays. The logarithms of the factors f are uniform in learned ranges, which end at a tenth and ten.
 
         >>> Stain().describe()
         Stain
@@ -148,24 +150,35 @@ class Stain(ColourOrbit):
     Args:
         haematoxylin, eosin: a factor, 1.2 for 1/1.2 to 1.2, or a (min, max) pair of factors.
         white: the value of white pixels, 1 or 255.
-        frozen: which of ``"haematoxylin"`` and ``"eosin"`` are not learned.
+        frozen: which of ``"haematoxylin"``, ``"eosin"`` and ``"dab"`` are not learned.
+        dab: the same of diaminobenzidine, or None where there is none.
     """
 
     def __init__(
-        self, haematoxylin: Given = 1.2, eosin: Given = 1.2, white: Number = 1.0, frozen: Collection[str] = ()
+        self,
+        haematoxylin: Given = 1.2,
+        eosin: Given = 1.2,
+        white: Number = 1.0,
+        frozen: Collection[str] = (),
+        dab: Given | None = None,
     ) -> None:
         super().__init__()
-        check_names(frozen, "Stain", ("haematoxylin", "eosin"))
+        check_names(frozen, "Stain", ("haematoxylin", "eosin", "dab"))
         self.white, self.frozen = _checked(white), frozen
-        self.haematoxylin = Range(haematoxylin, FACTOR, "haematoxylin", "haematoxylin" not in frozen)
-        self.eosin = Range(eosin, FACTOR, "eosin", "eosin" not in frozen)
+        for name, factor in (("haematoxylin", haematoxylin), ("eosin", eosin), ("dab", dab)):
+            setattr(self, name, None if factor is None else Range(factor, _DYE, name, name not in frozen))
 
     def transform(self, x: Inputs, u: Draws) -> Transformed:
         self.check(x.shape[1:])
-        colours = _dyes(dtype=x.dtype, device=x.device)
-        amounts = torch.einsum("nchw,ci->nihw", -(x / self.white).clamp_min(_DARK).log(), colours.inverse())[:, :2]
-        more = torch.stack([self.haematoxylin(u[..., 0]), self.eosin(u[..., 1])], -1).expm1()
-        return x[:, None] * torch.einsum("nsi,nihw,ic->nschw", -more, amounts, colours[:2]).exp()
+        dyes = [*self.named_ranges().values()]
+        colours = _dyes(len(dyes), dtype=x.dtype, device=x.device)
+        amounts = torch.einsum("nchw,ci->nihw", -(x / self.white).clamp_min(_DARK).log(), colours.inverse())
+        more = torch.stack([dye(u[..., i]) for i, dye in enumerate(dyes)], -1).expm1()
+        present = slice(len(dyes))
+        return x[:, None] * torch.einsum("nsi,nihw,ic->nschw", -more, amounts[:, present], colours[present]).exp()
+
+    def saved_arguments(self) -> dict[str, Any]:
+        return {"dab": 1.2, **super().saved_arguments()}  # there, None where there is none
 
 
 class Cutout(ImageOrbit):
@@ -205,7 +218,9 @@ def _luma() -> Float[Tensor, " 3"]:
 
 
 @constant
-def _dyes() -> Float[Tensor, "3 3"]:
-    """Absorbances of red, green and blue: of haematoxylin, eosin, and what is orthogonal to both; of length one."""
-    dyes = torch.tensor([[0.65, 0.70, 0.29], [0.07, 0.99, 0.11]], dtype=torch.float64)
-    return F.normalize(torch.cat([dyes, torch.linalg.cross(dyes[0], dyes[1])[None]]), dim=1)
+def _dyes(count: int) -> Float[Tensor, "3 3"]:
+    """Absorbances of red, green and blue, of length one: haematoxylin, eosin, and diaminobenzidine or, of two dyes,
+    what is orthogonal to both."""
+    dyes = torch.tensor([[0.65, 0.70, 0.29], [0.07, 0.99, 0.11], [0.27, 0.57, 0.78]], dtype=torch.float64)
+    third = dyes[2] if count > 2 else torch.linalg.cross(dyes[0], dyes[1])
+    return F.normalize(torch.stack([dyes[0], dyes[1], third]), dim=1)

@@ -6,7 +6,7 @@ a circle, changes of one sign, both, or none. A generator is true if the functio
 is wrong if it is certain of a generator that is not true, or against one that is.
 
 A generator of a group may be nearly as good as all of it: where three columns can change places in any order, a swap
-beats no symmetry by 20 nats because it comes close to the circle, and adds two to six nats to it. So what a generator alone
+beats no symmetry by 20 nats because it comes close to the circle, and adds two to six to it. So what a generator alone
 explains is counted, too: how far the whole group is ahead of the best without it.
 
 120 problems (``--some 120 --first 6000``, at ``b3438929``, 30 seconds on 11 cores): none wrong. Of 47 true generators

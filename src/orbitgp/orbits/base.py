@@ -21,10 +21,8 @@ on the samples. A finite part inside an infinite composition is enumerated insid
 from __future__ import annotations
 
 from collections.abc import Sequence
-from functools import reduce
 from inspect import signature
-from math import inf
-from operator import mul
+from math import inf, prod
 from typing import Any, ClassVar, cast
 
 import torch
@@ -103,10 +101,7 @@ class Orbit(Portable):
         return [(part, name) for part, name in named if getattr(part, name).requires_grad]
 
     def simpler(self) -> list[list[nn.Parameter]]:
-        """Simpler orbits that this one contains, by the reaches each keeps: with the others at zero, this is that.
-
-        Training starts from each of them, too, so that a richer family does not fall behind a simpler one.
-        """
+        """Simpler orbits that this contains, by the reaches that each keeps. Training starts from each of them, too."""
         return []
 
     def without_reach(self) -> Orbit:
@@ -282,7 +277,7 @@ class Composition(Parts):
             raise ValueError("weights can be composed with finite orbits alone: leave out Weighted, or the rest.")
 
     def without_reach(self) -> Orbit:
-        return reduce(mul, (part.without_reach() for part in self.parts))
+        return prod((part.without_reach() for part in self.parts), start=Identity())
 
     def transform(self, x: Inputs, u: Draws) -> Transformed:
         features = x.shape[1:]

@@ -1,9 +1,9 @@
 """CIFAR-10 from 10 to 500 images of each class: what the evidence chooses, and a small network with the usual
 augmentation.
 
-Each subset is learned from alone: the constants of the map, kernel and noise of three models, and the evidence of the
-subset says which of them predicts. The network (three pairs of convolutions, mirrored and shifted copies) has a fixed
-recipe.
+Each subset is learned from alone: the constants of the map, kernel and noise of four models, all with reflections, and
+the evidence of the subset says which of them predicts. The network (three pairs of convolutions, mirrored and shifted
+copies) has a fixed recipe.
 
 ``python -m experiments few-photographs --folder data/cifar10 --device cuda``
 """
@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import argparse
 import time
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -19,16 +20,31 @@ from pathlib import Path
 import numpy as np
 import torch
 import torch.nn.functional as F
+from gpytorch.kernels import Kernel, MaternKernel, ScaleKernel
 from torch import Tensor, nn
 
 from experiments import harness
-from experiments.cifar import MODELS, Photographs, feature_map, first_kernel, read, say
+from experiments.cifar import MODELS, ONE, TWO, Layers, Model, Photographs, feature_map, read, say
 from experiments.harness import Claims, Record, Records
 
-KINDS = {  # and patches of their dictionaries
-    "one layer, flip": 1024,
-    "one and two layers, flip": 512,
-    "mean over patches of 5, flip": 256,
+
+def sized(size: int) -> Layers:
+    """One layer of patches of this size."""
+    return ((1, {**ONE[0][1], "size": size}),)
+
+
+def matern() -> Kernel:
+    """A rougher kernel than the default one, of vectors of unit length."""
+    kernel = ScaleKernel(MaternKernel(nu=1.5)).double()
+    kernel.base_kernel.lengthscale = 1.0
+    return kernel
+
+
+KINDS: dict[str, tuple[Model, int, Callable[[], Kernel | None]]] = {  # patches of their dictionaries, and kernels
+    "one layer": (MODELS["one layer, flip"], 1024, lambda: None),
+    "one and two layers": (MODELS["one and two layers, flip"], 512, lambda: None),
+    "one and two layers, Matérn": (MODELS["one and two layers, flip"], 512, matern),
+    "three sizes and two layers": (Model("flip", (sized(4), ONE, sized(9), TWO)), 512, lambda: None),
 }
 SIZES = (50, 10, 100, 500)
 
@@ -44,7 +60,7 @@ class Few(harness.Run):
     seed: int = 0
     num_test: int = 10_000
     patches: int = 1024  # of a dictionary, at most
-    steps: int = 10
+    steps: int = 80
     network_steps: int = 400
 
     def name(self) -> str:
@@ -58,12 +74,9 @@ class Few(harness.Run):
         found, models = {}, {}
         begin = time.perf_counter()
         learner = Photographs(self.folder, self.seed)
-        for name, patches in KINDS.items():
-            one = MODELS[name]
-            kernel = first_kernel(one)
-            models[name], found[name] = learner.fitted(
-                one.orbit, feature_map(one, min(patches, self.patches)), x, y, device, kernel, max_steps=self.steps
-            )
+        for name, (one, patches, kernel) in KINDS.items():
+            seen = feature_map(one, min(patches, self.patches))
+            models[name], found[name] = learner.fitted(one.orbit, seen, x, y, device, kernel(), max_steps=self.steps)
         chosen = max(KINDS, key=lambda name: found[name]["evidence"]["value"])
         seconds = time.perf_counter() - begin
         x_test, y_test = images(Path(self.folder), "test", self.num_test)

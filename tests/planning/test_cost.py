@@ -13,8 +13,8 @@ from orbitgp.inference.exact import ExactGP
 from orbitgp.inference.streamed import held_elements
 from orbitgp.kernels import Backbone, FeatureMapKernel
 from orbitgp.likelihoods import Gaussian
-from orbitgp.orbits import Identity
-from orbitgp.planning.cost import CPU, GPU, Workload, nominal_speed
+from orbitgp.orbits import Flip, Identity, Orbit, Rotate90, Rotation
+from orbitgp.planning.cost import CPU, GPU, Workload, nominal_speed, workload
 
 CUDA = torch.device("cuda")
 # Compute capability, multiprocessors and clock (kHz); operations a second in single and double precision.
@@ -74,6 +74,15 @@ def test_a_network_that_keeps_its_output_costs_as_much_again() -> None:
     model = ExactGP(FeatureMapKernel(RBFKernel(), seen, (1, 8, 8)), Identity(), torch.rand(4, 64))
     seen(model.x[:1].reshape(1, 1, 8, 8))
     assert [Workload.of(model, Gaussian(), model.x, 1).mapping for _ in range(2)] == [2 * 64 * 7] * 2
+
+
+@pytest.mark.parametrize(
+    "orbit", [Flip(), Rotation(20.0), Flip() * Rotation(20.0), Rotation(20.0) * Flip() * Rotate90()]
+)
+def test_each_draw_has_all_elements_of_the_finite_parts(orbit: Orbit) -> None:
+    model = ExactGP(RBFKernel(), orbit, torch.rand(2, 8, 8), num_samples=6)
+    work = workload(model, Gaussian(), None if model.is_enumerated else 6)
+    assert work.points == model.samples(model.x).shape[1]
 
 
 def test_rows_that_do_not_fit_are_mapped_again() -> None:

@@ -38,6 +38,7 @@ from orbitgp.kernels.covariance import FeatureMapCovariance
 from orbitgp.kernels.feature_maps import embeds_means
 from orbitgp.likelihoods import Likelihood
 from orbitgp.machine import chunk_elements
+from orbitgp.orbits import Composition, FiniteOrbit
 from orbitgp.planning.rungs import FIRST_DRAWS, LEAST_DRAWS, MOST_DRAWS
 
 _EVALUATION = 0.015  # seconds of an evaluation that do not depend on the size of the data
@@ -90,13 +91,14 @@ class Cost:
 class Workload:
     """What the cost of exact inference depends on, besides the number of rows.
 
-    ``dim`` is the size of what the kernel compares, ``samples`` that of the finite orbit. ``covariances`` have noises
-    of their own, and each of them is factorised once in each of the ``turns`` of local parameters and posterior (1
-    where there are no local parameters). ``double``: inputs are in double precision. ``tables``: bytes that the orbit
-    keeps. ``one_noise``: the noise of a datum is the same for all latent functions, so that a factor is all that the
-    posterior needs. ``single_sum``: one value of K_f takes as many values of k_g as there are samples, and not as many
-    pairs of them. ``corrected``: half of many draws are learned from
-    (:class:`~orbitgp.kernels.orbit_average.CorrectedCovariance`). ``mapping``: the feature map's operations a sample.
+    ``dim`` is the size of what the kernel compares, ``samples`` the draws or the size of a finite orbit; each draw has
+    all ``elements`` of the finite parts of a product. ``covariances`` have noises of their own, and each of them is
+    factorised once in each of the ``turns`` of local parameters and posterior (1 where there are no local parameters).
+    ``double``: inputs are in double precision. ``tables``: bytes that the orbit keeps. ``one_noise``: the noise of a
+    datum is the same for all latent functions, so that a factor is all that the posterior needs. ``single_sum``: one
+    value of K_f takes as many values of k_g as there are samples, and not as many pairs of them. ``corrected``: half of
+    many draws are learned from (:class:`~orbitgp.kernels.orbit_average.CorrectedCovariance`). ``mapping``: the feature
+    map's operations a sample.
     """
 
     samples: int
@@ -110,6 +112,7 @@ class Workload:
     single_sum: bool = False
     corrected: bool = False
     mapping: float = 0.0
+    elements: int = 1
 
     @classmethod
     def of(cls, model: ExactGP | InvariantGP, likelihood: Likelihood, x: AllInputs, samples: int) -> Workload:
@@ -128,18 +131,25 @@ class Workload:
         fewer = isinstance(model, ExactGP) and model.vectors.pairs(samples) < samples**2
         single = fewer or embeds_means(model.kernel)
         corrected = isinstance(model, ExactGP) and model.gains_by_correction
-        return cls(samples, dim, x.device, *counts, double, tables, one_noise, single, corrected, mapping)
+        parts = model.orbit.parts if isinstance(model.orbit, Composition) else []
+        elements = math.prod(part.size for part in parts if isinstance(part, FiniteOrbit))
+        return cls(samples, dim, x.device, *counts, double, tables, one_noise, single, corrected, mapping, elements)
+
+    @property
+    def points(self) -> int:
+        """Of the finite orbit of a row."""
+        return self.samples * self.elements
 
     @property
     def pairs(self) -> int:
         """Values of k_g for one of K_f."""
-        return self.samples if self.single_sum else self.samples**2
+        return self.points if self.single_sum else self.points**2
 
     def evaluation(self, rows: int) -> Cost:
         """The evidence and its gradient."""
         if self.corrected and self.samples > LEAST_DRAWS:
             return replace(self, samples=self.samples // 2, corrected=False).evaluation(rows)
-        kept = kept_elements(rows, self.samples, self.dim, self.pairs, self.device)
+        kept = kept_elements(rows, self.points, self.dim, self.pairs, self.device)
         return self._cost(rows, products=4.0, algebra=4.0, squares=24.0, copies=10.0, blocks=5.0, kept=kept)
 
     def evaluation_seconds(self, rows: int, samples: int | None = None) -> float:
@@ -185,7 +195,7 @@ class Workload:
         """
         single, double = nominal_speed(self.device)
         points = inducing * inducing_samples
-        seen = rows * self.samples
+        seen = rows * self.points
         kernel = 6.0 * (self.dim + 8) * seen * points + 4.0 * self.mapping * (seen + points)
         algebra = (6.0 * covariances + 8.0) * (rows + inducing) * inducing**2 + 4.0 * (self.dim + 8) * points**2
         numbers = 10.0 * (rows + covariances * inducing) * inducing + 4.0 * self.dim * (seen + points)
@@ -203,9 +213,9 @@ class Workload:
         held: float = math.inf,
     ) -> Cost:
         single, double = nominal_speed(self.device)
-        numbers = rows * self.samples * self.dim
+        numbers = rows * self.points * self.dim
         times_mapped = 1.0 if numbers <= held else 0.5 * (1 + numbers / held)
-        kernel = products * ((self.dim + 8) * rows**2 * self.pairs + times_mapped * self.mapping * rows * self.samples)
+        kernel = products * ((self.dim + 8) * rows**2 * self.pairs + times_mapped * self.mapping * rows * self.points)
         number = 8 if self.double else 4
         samples = copies * min(numbers, held)
         block = min(chunk_elements(self.device), rows**2 * self.pairs)

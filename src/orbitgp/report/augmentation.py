@@ -26,6 +26,11 @@ _PLAIN = {
     orbits.Gamma: "gamma",
     orbits.Blur: "blur",
 }
+_BORDERS = {  # in kornia, and in OpenCV
+    "zero": {"padding": '"zeros"', "mode": "0"},
+    "edge": {"padding": '"border"', "mode": "1"},
+    "reflect": {"padding": '"reflection"', "mode": "4"},
+}
 _IN_CODE: dict[str, dict[str, str]] = {
     "torchvision": {
         "geometry": "v2.RandomAffine({angle}, translate=({x}, {y}), scale=({low}, {high}), shear={shear})",
@@ -40,7 +45,9 @@ _IN_CODE: dict[str, dict[str, str]] = {
         "blur": "v2.GaussianBlur({kernel}, sigma=(0.1, {high}))",
     },
     "kornia": {
-        "geometry": ("K.RandomAffine({angle}, translate=({x}, {y}), scale={scale}, shear={shear}, p=1.0)"),
+        "geometry": (
+            "K.RandomAffine({angle}, translate=({x}, {y}), scale={scale}, shear={shear}, padding_mode={padding}, p=1.0)"
+        ),
         "flip": "K.RandomHorizontalFlip(p={p})",
         "vertical flip": "K.RandomVerticalFlip(p={p})",
         "quarter turns": "K.RandomRotation90(times=(0, 3), p=1.0)",
@@ -55,7 +62,7 @@ _IN_CODE: dict[str, dict[str, str]] = {
         "geometry": (
             'A.Affine(rotate=(-{angle}, {angle}), translate_percent={{"x": (-{x}, {x}), "y": (-{y}, {y})}}, '
             'scale={{"x": ({low_x}, {high_x}), "y": ({low_y}, {high_y})}}, '
-            'shear={{"x": (-{shear}, {shear}), "y": (0, 0)}}, keep_ratio={together}, p=1.0)'
+            'shear={{"x": (-{shear}, {shear}), "y": (0, 0)}}, keep_ratio={together}, border_mode={mode}, p=1.0)'
         ),
         "flip": "A.HorizontalFlip(p={p})",
         "vertical flip": "A.VerticalFlip(p={p})",
@@ -103,9 +110,11 @@ def augmentation(orbit: Orbit, shape: tuple[int, ...], tool: str) -> str:
     if len(shape) not in (2, 3):
         raise ValueError(f"export is for images, but the inputs of this model have shape {tuple(shape)}.")
     said, lines, found = _IN_CODE[tool], [_HEAD], []
+    steps = _steps(orbit, shape)
     if tool not in TESTED:
         lines.append(f"# This text was not tried with {tool}.")
-    steps = _steps(orbit, shape)
+        borders = {values["border"] for name, values in steps if name == "geometry"} - {"zero"}
+        lines += [f"# {tool} has a border of its own, and this was learned with {border}." for border in borders]
     if tool in ("nnunet", "ultralytics"):
         steps = _with_one_geometry(steps)
     for name, values in steps:
@@ -134,7 +143,7 @@ def _steps(orbit: Orbit, shape: tuple[int, ...]) -> list[Step]:
     if isinstance(orbit, orbits.Identity):
         return []
     if isinstance(orbit, orbits.Affine | orbits.Translation | orbits.Scale | orbits.Shear | orbits.Rotation):
-        return [("geometry", _geometry(learned, shape))]
+        return [("geometry", _geometry(learned, shape) | {"border": orbit.outside, **_BORDERS[orbit.outside]})]
     if isinstance(orbit, orbits.Weighted) and isinstance(orbit.orbit, orbits.Flip) and orbit.size == 2:
         return _flips(orbit.orbit, learned["weight"])
     if isinstance(orbit, orbits.Flip):

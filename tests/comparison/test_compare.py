@@ -24,6 +24,7 @@ from orbitgp.comparison.parallel import Job, train_all
 from orbitgp.estimators import InvariantGPRegressor
 from orbitgp.likelihoods import StudentT
 from orbitgp.orbits import GaussianNoise, Identity, Orbit, Permutation
+from tests import new_process
 
 
 def fixed_rbf(lengthscale: float) -> RBFKernel:
@@ -133,14 +134,15 @@ class TestCompare:
     def test_several_processes_give_the_same(self, symmetric: tuple[np.ndarray, np.ndarray], compared: Any) -> None:
         result, _ = compared
         told = []
-        parallel = compare(
-            *symmetric,
-            {"none": None, "swap(0,1)": Permutation.swap(0, 1)},
-            refine_seconds=0.0,
-            n_jobs=2,
-            watch=lambda job, record: told.append(record),
-            **QUICK,
-        )
+        with new_process.workers():
+            parallel = compare(
+                *symmetric,
+                {"none": None, "swap(0,1)": Permutation.swap(0, 1)},
+                refine_seconds=0.0,
+                n_jobs=2,
+                watch=lambda job, record: told.append(record),
+                **QUICK,
+            )
         assert [row.evidence for row in parallel.rows] == pytest.approx([row.evidence for row in result.rows], rel=1e-6)
         assert told.count(None) == 2
         assert len(told) > 10
@@ -271,7 +273,7 @@ def test_all_models_share_a_bar(
     shown = io.StringIO()
     monkeypatch.setattr(shown, "isatty", lambda: True)
     monkeypatch.setattr(sys, "stderr", shown)
-    compare(*symmetric, ["none", "swap(0, 1)"], ard=ard, refine_seconds=0.0, verbose=True)
+    compare(*symmetric, ["none", "swap(0, 1)"], ard=ard, refine_seconds=0.0, max_steps=5, verbose=True)
     assert len(re.findall("\r0 %", shown.getvalue())) == 1  # a bar begins without a name
     assert "\n" not in shown.getvalue()
 

@@ -57,13 +57,6 @@ def test_workers_share_the_threads_of_this_process(monkeypatch: pytest.MonkeyPat
     assert dict(as_done(task, ["threads", "threads"], 2)) == {0: 1, 1: 1}
 
 
-def test_one_that_is_killed_is_noticed_and_ends_the_others(tmp_path: Path) -> None:
-    begin = time.monotonic()
-    with pytest.raises(RuntimeError, match=r"^a worker process was killed, perhaps for want of memory: [^\n]*\.$"):
-        list(as_done(task, [1, "sleep once", "die once", 2], 2, folder=str(tmp_path)))
-    assert time.monotonic() - begin < 300  # the other one would have slept for 600
-
-
 def test_large_data_reach_the_workers() -> None:
     """joblib hands arrays of more than a megabyte over as read-only files."""
     rng = np.random.default_rng(0)
@@ -74,9 +67,16 @@ def test_large_data_reach_the_workers() -> None:
     assert [t.evidence for t in there] == pytest.approx([t.evidence for t in here], rel=1e-5)
 
 
-def test_an_error_of_a_worker_arrives_as_it_is() -> None:
+def test_one_that_is_killed_is_noticed_and_ends_the_others(tmp_path: Path) -> None:
     """It ends all workers, so this comes after the tests that can share them."""
-    with pytest.raises(ValueError, match="this cannot be"):
+    begin = time.monotonic()
+    with pytest.raises(RuntimeError, match=r"^a worker process was killed, perhaps for want of memory: [^\n]*\.$"):
+        list(as_done(task, [1, "sleep once", "die once", 2], 2, folder=str(tmp_path)))
+    assert time.monotonic() - begin < 300  # the other one would have slept for 600
+
+
+def test_an_error_of_a_worker_arrives_as_it_is() -> None:
+    with new_process.workers(), pytest.raises(ValueError, match="this cannot be"):
         list(as_done(task, [1, "fail"], 2))
 
 

@@ -28,6 +28,7 @@ from experiments import (
     toy,
 )
 from orbitgp.orbits import Affine, Rotate90
+from tests import new_process
 
 ROOT = Path(__file__).parents[2]
 
@@ -87,7 +88,8 @@ class Process(harness.Run):
 @pytest.mark.slow
 def test_several_jobs_work_in_processes_of_their_own(tmp_path: Path) -> None:
     path = tmp_path / "process.jsonl"
-    found = harness.execute([Process(3), Process(1)], path, jobs=2)
+    with new_process.workers():
+        found = harness.execute([Process(3), Process(1)], path, jobs=2)
     assert [r["settings"] for r in found] == [{"number": 3}, {"number": 1}]
     assert list(harness.load(path)) == ["3", "1"]  # as planned, whichever ended first
     assert os.getpid() not in {r["process"] for r in found}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from multiprocessing import dummy
 from pathlib import Path
 from typing import Any
 
@@ -55,7 +56,10 @@ def test_a_false_symmetry_that_is_handed_over_is_given_up() -> None:
 
 
 @pytest.mark.slow
-def test_records_are_written_and_not_made_again(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_records_are_written_and_not_made_again(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("multiprocessing.get_context", lambda method: dummy)  # a thread, which imports nothing
     arguments = ["--out", str(tmp_path), "--seeds", "1", "--steps", "2", "--tasks", "false, 3-D"]
     regret.main(arguments)
     assert len((tmp_path / "regret.jsonl").read_text().splitlines()) == 4

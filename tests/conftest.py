@@ -50,37 +50,32 @@ class Calls(Counter[int]):
         self.clear()
 
 
-calls = Calls()  # of functions that name shapes
-calls_in_all_tests: Counter[int] = Counter()  # of the other functions, whose types mypy checks
-counts: dict[int, Counter[int]] = {}  # by the code of a function: which of the two it is counted in
+calls = Calls()
 jaxtyped = jaxtyping.jaxtyped
 
 
 def check_first_calls(function: Any = None, **options: Any) -> Any:
     """jaxtyping's decorator, put on when a function is first called, and in force for its first calls.
 
-    Those of functions that name shapes are counted anew in each test. The first test of a file that calls such a
-    function checks its first calls, and later ones check one. A function within another is made anew whenever that is
-    called, and stays as it is once enough of its calls were checked.
+    Functions that name no shapes stay as they are: mypy checks their types. Calls are counted anew in each test. The
+    first test of a file that calls a function checks its first calls, and later ones check one. A function within
+    another is made anew whenever that is called, and stays as it is once enough of its calls were checked.
     """
     if function is None:
         return partial(check_first_calls, **options)
     is_a_dataclass: bool = is_dataclass(function)
     if is_a_dataclass and "__init__" in vars(function):
         function.__init__ = check_first_calls(function.__init__, **options)
-    if not inspect.isfunction(function) or function.__module__ == COMPILED:
+    if not inspect.isfunction(function) or function.__module__ == COMPILED or not names_shapes(function):
         return function
     code = id(function.__code__)
-    counted = counts.get(code)
-    if counted is None:
-        counted = counts[code] = calls if names_shapes(function) else calls_in_all_tests
-    if "<locals>" in function.__qualname__ and counted[code] >= CHECKED_CALLS:
+    if "<locals>" in function.__qualname__ and calls[code] >= CHECKED_CALLS:
         return function
     checked = cache(lambda: jaxtyped(function, **options))
 
     @wraps(function)
     def call(*args: Any, **kwargs: Any) -> Any:
-        counted[code] = number = counted[code] + 1
+        calls[code] = number = calls[code] + 1
         return (checked() if number <= CHECKED_CALLS else function)(*args, **kwargs)
 
     return call
@@ -173,3 +168,21 @@ def empty_charts(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(
         charts, "svg", lambda axes, title, kind="chart": Markup(f'<svg role="img" class="{kind}"></svg>')
     )
+
+
+@pytest.fixture
+def short_ends() -> Iterator[None]:
+    """Sparse fits are quick to end. Processes that are forked before know nothing of it."""
+    from tests import quick_fits
+
+    with quick_fits.short_ends():
+        yield
+
+
+@pytest.fixture
+def one_start() -> Iterator[None]:
+    """Exact fits are climbed from one start."""
+    from tests import quick_fits
+
+    with quick_fits.one_start():
+        yield

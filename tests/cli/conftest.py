@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 from orbitgp.datasets import digits
+from tests.quick_fits import short_ends
 
 if TYPE_CHECKING:
     from typer.testing import Result
@@ -22,8 +23,8 @@ def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 @pytest.fixture(autouse=True)
-def no_charts(empty_charts: None) -> None:
-    """tests/report looks at them. The run that many tests share has its own."""
+def quick(empty_charts: None, short_ends: None) -> None:
+    """tests/report looks at charts. The run that many tests share has its own."""
 
 
 @pytest.fixture(scope="session")
@@ -59,4 +60,5 @@ def learned(some: Path, tmp_path_factory: pytest.TempPathFactory) -> tuple[Path,
         str(run),
         *QUICK,
     ]
-    return run, call(*arguments)
+    with short_ends():
+        return run, call(*arguments)

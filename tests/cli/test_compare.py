@@ -15,6 +15,8 @@ pytest.importorskip("typer")
 from orbitgp import InvariantGPRegressor
 from tests.cli.calling import QUICK, call
 
+pytestmark = pytest.mark.usefixtures("one_start")
+
 
 @pytest.mark.slow
 def test_a_lengthscale_for_each_column_in_a_comparison(some: Path) -> None:

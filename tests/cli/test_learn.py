@@ -20,6 +20,8 @@ from orbitgp.datasets import digits
 from orbitgp.orbits.description import number
 from tests.cli.calling import QUICK, call
 
+pytestmark = pytest.mark.usefixtures("one_start")
+
 
 def test_learn_writes_a_run_and_says_what_it_learned(learned: tuple[Path, Result]) -> None:
     run, result = learned

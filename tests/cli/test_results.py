@@ -17,6 +17,8 @@ from orbitgp.orbits.description import Quantity
 from orbitgp.report.words import noise_in_units
 from tests.cli.calling import call
 
+pytestmark = pytest.mark.usefixtures("one_start")
+
 
 def test_the_source_of_data_is_named_where_it_says_more() -> None:
     assert name_and_source(SimpleNamespace(name="shapes", source="shapes")) == "shapes"
@@ -36,7 +38,9 @@ def test_an_end_that_the_data_do_not_limit_is_null_in_the_result(monkeypatch: py
     Path("t.csv").write_text("\n".join(["a,b,target", *rows]))
     found = {"scale": (Quantity(0.01), Quantity(inf))}
     monkeypatch.setattr("orbitgp.estimators.base.plausible_ranges", lambda climber: found)
-    assert call("learn", "t.csv", "--orbit", "noise", "--no-baseline", "--out", "run").exit_code == 0
+    assert (
+        call("learn", "t.csv", "--orbit", "noise", "--num-samples", 4, "--no-baseline", "--out", "run").exit_code == 0
+    )
     assert json.loads(Path("run/result.json").read_text(), parse_constant=pytest.fail)["plausible"] == {
         "scale": [0.01, None]
     }

@@ -47,6 +47,7 @@ def test_units_of_columns_do_not_matter() -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.usefixtures("one_start")
 def test_the_evidence_decides() -> None:
     x, y = one_of_three(30)
     model = InvariantGPRegressor(ard="auto", random_state=0).fit(x, y)
@@ -61,6 +62,7 @@ def test_the_evidence_decides() -> None:
     assert model.kernel_.base_kernel.lengthscale.numel() == 1
 
 
+@pytest.mark.usefixtures("one_start")
 def test_one_kernel_for_all_orbits_of_a_comparison(tmp_path: Path) -> None:
     x, y = one_of_three(30)
     trained = []
@@ -77,6 +79,7 @@ def test_one_kernel_for_all_orbits_of_a_comparison(tmp_path: Path) -> None:
     assert {(job.name, job.settings["ard"]) for job in trained} == {("none", "auto"), ("swap(1,2)", True)}  # each once
 
 
+@pytest.mark.usefixtures("one_start")
 def test_one_kernel_for_a_comparison_without_the_plain_model() -> None:
     x, y = one_of_three(30)
     trained = []

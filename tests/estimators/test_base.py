@@ -233,6 +233,7 @@ class TestPrediction:
         assert error < 1.0 if name == "student-t" else error > 2.0
 
 
+@pytest.mark.usefixtures("short_ends")
 class TestClassifier:
     @pytest.mark.parametrize("labels", [["b", "a", "c"], [10, -3, 7], [2.0, 1.0, 5.0]], ids=repr)
     def test_labels_of_any_type(self, rng: np.random.Generator, labels: list[Any]) -> None:
@@ -280,6 +281,7 @@ class TestClassifier:
         assert fitted.score(X, y) > 0.9
 
 
+@pytest.mark.usefixtures("short_ends")
 class TestInputs:
     def test_images_may_be_flat_or_not(self) -> None:
         X, y = small_digits()
@@ -324,6 +326,7 @@ class TestInputs:
         assert_allclose(constant.predict([[3.0]]), [1e6], rtol=1e-6)
 
 
+@pytest.mark.usefixtures("short_ends")
 class TestSettings:
     def test_copies_are_learned_not_the_arguments(self, rng: np.random.Generator) -> None:
         X, y = wave(rng)
@@ -431,6 +434,7 @@ class TestSettings:
         assert last["step"] < 10**4
 
 
+@pytest.mark.usefixtures("short_ends")
 class TestReproducibility:
     @pytest.mark.slow
     def test_from_random_state(self, rng: np.random.Generator) -> None:
@@ -459,6 +463,7 @@ class TestReproducibility:
         assert before[1] == joblib.hash(np.random.get_state())  # noqa: NPY002
 
 
+@pytest.mark.usefixtures("short_ends")
 class TestInScikitLearn:
     def test_pickle_and_clone(self, rng: np.random.Generator) -> None:
         X, y = blobs(rng)

@@ -62,6 +62,7 @@ def test_a_few_steps_are_no_result() -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.usefixtures("one_start")
 def test_a_notebook_shows_what_was_learned(model: Any) -> None:
     shown = model._repr_mimebundle_()["text/html"]
     assert "exchanges of coordinates" in shown
@@ -75,6 +76,7 @@ def test_a_notebook_shows_what_was_learned(model: Any) -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.usefixtures("empty_charts", "one_start")
 def test_a_report_from_python(model: Any, tmp_path: Path) -> None:
     model.report(tmp_path / "page.html", title="sums", test=(X[:5], Y[:5]), plain=model.evidence_.value - 40)
     text = (tmp_path / "page.html").read_text()

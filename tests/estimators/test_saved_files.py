@@ -28,6 +28,8 @@ from orbitgp.saving import SavedFileError
 from orbitgp.saving.container import read, write
 from tests.saving.quick import QUICK, pictures, table
 
+pytestmark = pytest.mark.usefixtures("short_ends")
+
 
 @pytest.fixture(scope="module")
 def good(tmp_path_factory: pytest.TempPathFactory) -> Path:

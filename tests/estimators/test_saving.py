@@ -38,6 +38,8 @@ from orbitgp.saving import SavedFileError
 from orbitgp.saving.objects import pack, unpack
 from tests.saving.quick import QUICK, pictures, table
 
+pytestmark = pytest.mark.usefixtures("short_ends")
+
 FIXTURES = Path(__file__).parents[1] / "saving" / "fixtures"
 
 

@@ -8,9 +8,7 @@ import pytest
 from sklearn.utils.estimator_checks import parametrize_with_checks
 
 from orbitgp import InvariantGPClassifier, InvariantGPRegressor
-from orbitgp.estimators import evidence
 from orbitgp.orbits import GaussianNoise
-from orbitgp.training import stochastic_steps
 from tests.estimators.quick import QUICK
 
 # Weights divide the noise, which is no repetition of rows.
@@ -25,10 +23,6 @@ NO_COPIES = {
     [InvariantGPRegressor(**QUICK), InvariantGPClassifier(GaussianNoise(), **QUICK)],
     expected_failed_checks=lambda estimator: NO_COPIES if isinstance(estimator, InvariantGPRegressor) else {},
 )
-def test_scikit_learn_checks(estimator: Any, check: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    # What comes after the steps takes longer than two of them, and no check looks at it.
-    for name in ("EVIDENCE_SAMPLES", "LEAST_DRAWS"):
-        monkeypatch.setattr(evidence, name, QUICK["num_samples"])
-    for module in (evidence, stochastic_steps):
-        monkeypatch.setattr(module, "MOST_PASSES", 2)
+@pytest.mark.usefixtures("short_ends")
+def test_scikit_learn_checks(estimator: Any, check: Any) -> None:
     check(estimator)

@@ -102,6 +102,7 @@ def comparison(model: Any, plain: float = 10.0) -> Comparison:
 
 
 @pytest.mark.slow
+@pytest.mark.usefixtures("empty_charts")
 def test_control_characters_do_not_reach_the_page(regressor: Any) -> None:
     model, x, y, start = regressor
     text = page(Content(title="a\x00b\x1b[31m", model=model, x=x[:40], y=y[:40], start=start, notes=["\x07\x7f"]))
@@ -175,6 +176,7 @@ def test_the_table_of_a_comparison_says_what_each_orbit_has_learned(classifier: 
         assert [text.replace("\u00a0", " ") for text in checker.text].count(said) == len(ranking.rows)
 
 
+@pytest.mark.usefixtures("empty_charts")
 def test_the_report_of_a_comparison_has_the_digits_of_its_printed_table(classifier: Any) -> None:
     model, x, y, *_, start = classifier
     ranking = comparison(model)
@@ -182,6 +184,7 @@ def test_the_report_of_a_comparison_has_the_digits_of_its_printed_table(classifi
     assert {f"{row.evidence:,.1f}" for row in ranking.rows} <= set(checker.text)
 
 
+@pytest.mark.usefixtures("empty_charts")
 def test_what_cannot_be_told_is_no_gain(classifier: Any) -> None:
     model, x, y, *_, start = classifier
     told = page(Content("digits", model, x, y, start, plain=0.0, comparison=comparison(model, plain=50.5)))
@@ -238,6 +241,7 @@ def test_a_regressor_on_vectors(regressor: Any) -> None:
     assert all(a <= b for a, b in zip(scores.calibration.happened, scores.calibration.happened[1:], strict=False))
 
 
+@pytest.mark.usefixtures("empty_charts")
 def test_the_heading_of_the_samples_claims_no_more_than_the_verdict(
     regressor: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -250,6 +254,7 @@ def test_the_heading_of_the_samples_claims_no_more_than_the_verdict(
         assert ("What the model averages over" in headings) is not claims
 
 
+@pytest.mark.usefixtures("empty_charts")
 def test_a_range_of_no_size_is_called_none(classifier: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     model, x, y, *_, start = classifier
     for degrees, said in ((0.2, "none"), (17.0, "±17°")):
@@ -259,6 +264,7 @@ def test_a_range_of_no_size_is_called_none(classifier: Any, monkeypatch: pytest.
         assert re.findall(r'class="now">([^<\n]*)', page(Content("digits", model, x, y, start))) == [said]
 
 
+@pytest.mark.usefixtures("empty_charts")
 def test_large_hyperparameters_are_written_as_people_do(classifier: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     model, x, y, *_, start = classifier
     last = {**model.history_[-1], "outputscale": 33261.4, "lengthscale": 0.123456}
@@ -268,6 +274,7 @@ def test_large_hyperparameters_are_written_as_people_do(classifier: Any, monkeyp
     assert ">0.1235<" in text
 
 
+@pytest.mark.usefixtures("empty_charts")
 def test_without_test_data_it_says_how_to_have_some(regressor: Any) -> None:
     model, x, y, start = regressor
     assert "--test-fraction" in "".join(checked(page(Content("vectors", model, x, y, start))).text)
@@ -313,6 +320,7 @@ def test_the_headline_is_the_first_clause_and_the_rest_stands_below(found: str, 
 
 
 @pytest.mark.parametrize(("few", "said"), [(80, True), (40, False)])
+@pytest.mark.usefixtures("empty_charts")
 def test_grey_dots_are_explained_where_there_are_some(
     classifier: Any, monkeypatch: pytest.MonkeyPatch, few: int, said: bool
 ) -> None:
@@ -349,11 +357,13 @@ def test_charts_follow_the_theme_of_the_page_and_keep_its_words(classifier: Any)
     assert set(re.findall(r"(?:stroke|fill): ([^;\"]+)", chart)) == {"none", "var(--accent)", "var(--soft)"}
 
 
+@pytest.mark.usefixtures("empty_charts")
 def test_no_theme_makes_negatives_of_pictures(classifier: Any) -> None:
     model, x, y, *_, start = classifier
     assert "invert(" not in page(Content("digits", model, x, y, start))
 
 
+@pytest.mark.usefixtures("empty_charts")
 def test_each_column_has_its_lengthscale() -> None:
     rng = np.random.default_rng(0)
     x = rng.normal(size=(30, 3))

@@ -131,6 +131,7 @@ CASES: dict[str, Callable[[], Any]] = {
 }
 
 
+@pytest.mark.usefixtures("short_ends")
 class TestExactly:
     @pytest.mark.slow
     @pytest.mark.parametrize(("name", "at"), [*((name, 4) for name in CASES), ("natural", 12)])
@@ -236,6 +237,7 @@ def unfinished(tmp_path_factory: pytest.TempPathFactory) -> bytes:
     return path.read_bytes()
 
 
+@pytest.mark.usefixtures("short_ends")
 class TestOnlyItsOwnRun:
     @pytest.fixture
     def path(self, unfinished: bytes, tmp_path: Path) -> Path:
@@ -323,6 +325,7 @@ class TestOnlyItsOwnRun:
             InvariantGPRegressor(**QUICK).fit(*table(), checkpoint=tmp_path / "other", resume=path)
 
 
+@pytest.mark.usefixtures("short_ends")
 class TestWriting:
     def test_a_full_disk_loses_nothing(
         self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
@@ -383,6 +386,7 @@ def ctrl_c() -> Any:
     signal.signal(signal.SIGINT, before)
 
 
+@pytest.mark.usefixtures("short_ends")
 class TestInterrupted:
     def at(self, step: int, do: Callable[[], Any]) -> Callable[[dict[str, Any]], None]:
         return lambda record: do() if record["step"] == step else None
@@ -460,6 +464,7 @@ class TestInterrupted:
         assert fit_to_kill.digest(result[0]) == expected("natural")
 
 
+@pytest.mark.usefixtures("short_ends")
 class TestCallbacks:
     def test_are_called_with_every_record_in_the_units_of_y(self) -> None:
         X, y = table()

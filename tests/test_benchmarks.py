@@ -28,7 +28,7 @@ class TestAnswers:
     """Default fits in processes of their own."""
 
     def test_a_fit_runs_in_a_process_that_knows_its_checkout(self) -> None:
-        found = answers.in_new_process(answers.ROOT, "scikit-learn", "table 331", "cpu")
+        found = answers.in_new_process(answers.ROOT, "scikit-learn", "table 60", "cpu")
         assert found["seconds"] > 0
         assert 0.3 < found["score"] < 1
 

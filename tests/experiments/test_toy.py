@@ -115,7 +115,7 @@ def test_figure_two(tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypa
     """What the paper claims, for the exact models and for the sparse ones; and what the command leaves behind."""
     monkeypatch.setattr(toy, "STARTS", (1.0,))
     monkeypatch.setattr(toy, "TrainerSettings", partial(TrainerSettings, max_steps=100))
-    runs = [replace(run, grid=21) for run in toy.all_runs(seeds=1)]
+    runs = [replace(run, num_train=60, grid=15) for run in toy.all_runs(seeds=1)]
     monkeypatch.setattr(toy, "all_runs", lambda seeds: runs)
     out = tmp_path / "new" / "folder"
     EXPERIMENT.main(["--out", str(out), "--seeds", "1"])

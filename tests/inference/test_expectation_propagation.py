@@ -89,11 +89,10 @@ def waves(seed: int, rows: int) -> tuple[np.ndarray, np.ndarray]:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("seed", [0, 1])
-def test_the_evidence_leans_to_no_orbit(seed: int) -> None:
+def test_the_evidence_leans_to_no_orbit() -> None:
     """Against importance sampling at the learned parameters. The bound leans to the swap, which is less certain of its
     f."""
-    x, y = waves(seed, 60)
+    x, y = waves(0, 60)
     errors, slacks = [], []
     for swap in (False, True):
         orbit = Permutation.swap(0, 1) if swap else None

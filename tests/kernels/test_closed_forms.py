@@ -227,7 +227,7 @@ class TestEstimators:
 @pytest.mark.slow
 def test_irises_do_not_prefer_noise() -> None:
     irises = load_iris()
-    some = np.random.default_rng(10).permutation(150)[:100]
+    some = np.random.default_rng(10).permutation(150)[:60]
     x, first = np.unique(((irises.data - irises.data.mean(0)) / irises.data.std(0))[some], axis=0, return_index=True)
     result = compare(x, irises.target[some][first], {"none": None, "noise": GaussianNoise(0.3)}, likelihood="gaussian")
     none, noisy = (result.models[name].evidence_ for name in ("none", "noise"))

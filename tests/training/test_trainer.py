@@ -144,7 +144,7 @@ def test_screening_finds_how_far_the_orbit_goes(axis: int, wide: bool) -> None:
 @pytest.mark.parametrize("axis", [0, 1])
 def test_by_default_the_orbit_is_that_of_the_exact_evidence(axis: int) -> None:
     """The widths that a grid search finds by the exact evidence of all data; steps along the bound leave it there."""
-    trainer = make_trainer(Slide(axis, 1.0), size=40, max_steps=100, start_rows=30, exact_seconds=0.1)
+    trainer = make_trainer(Slide(axis, 1.0), size=20, max_steps=100, start_rows=20, exact_seconds=0.1)
     trainer.choose_start()
     assert trainer.screened
     found = trainer.model.orbit.width.item()
@@ -182,7 +182,7 @@ def test_a_run_that_is_stopped_in_screening_has_made_no_choice(monkeypatch: pyte
 
 @pytest.mark.slow
 def test_a_run_ends_when_the_bound_is_level_and_says_so() -> None:
-    trainer = make_trainer(Identity(), max_steps=400, batch_size=30, learning_rate=0.03)
+    trainer = make_trainer(Identity(), max_steps=400, batch_size=30, learning_rate=0.1)
     trainer.run()
     assert trainer.converged
     assert trainer.steps < 400

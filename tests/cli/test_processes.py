@@ -19,6 +19,7 @@ from orbitgp.cli import app as application  # noqa: E402
 from orbitgp.cli import main, processes  # noqa: E402
 from orbitgp.cli.app import app, print_errors  # noqa: E402
 from tests import new_process  # noqa: E402
+from tests.quick_fits import short_ends  # noqa: E402
 
 LEARN = [
     "learn",
@@ -46,7 +47,8 @@ def one_of_two(rank: int, port: str, folder: str) -> None:
         sys.stdout = sys.__stdout__ = out
         sys.stderr = sys.__stderr__ = err
         sys.argv = ["orbitgp", *LEARN, "--out", str(Path(folder, "two")), "--json", "--quiet"]
-        main()
+        with short_ends():  # as in the process of the test
+            main()
 
 
 @pytest.mark.slow

@@ -38,13 +38,13 @@ CASES = {
     "shift": (
         lambda value, learn: TimeShift(value, learn=learn),
         lambda: TimeShift(5.0),
-        (5.0, 12.0),
+        (1.0, 5.0, 12.0),
         (0.3, 25.0),
     ),
     "amplitude": (
         lambda value, learn: TimeWarp(value, 10.0, frozen=["smoothness"] if learn else ["amplitude", "smoothness"]),
         lambda: TimeWarp(2.0, 10.0),
-        (2.0, 5.0),
+        (0.2, 2.0, 5.0),
         (0.1, 8.0),
     ),
 }

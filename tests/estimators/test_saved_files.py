@@ -189,7 +189,7 @@ class TestWriting:
         assert metadata["orbitgp"] == "2"
         assert metadata["kind"] == "classifier"
         config = json.loads(metadata["config"])
-        assert config["modules"]["learned.orbit"]["build"] == {"$object": ["orbitgp:Rotation", {}]}
+        assert config["modules"]["learned.orbit"]["build"] == {"$object": ["orbitgp:Rotation", {"border": "reflect"}]}
         assert config["noted"]["classes_"]["$object"][1]["data"] == ["a", "b", "c"]
         assert config["versions"]["torch"].split("+")[0] == torch.__version__.split("+")[0]  # only one may say cpu
         assert config["versions"]["gpytorch"] == gpytorch.__version__

@@ -177,23 +177,13 @@ CONTENDERS = {
         valleys_between_hills=("return value_at(0.5 * (one + other)) >", "return -math.inf >"),
     ),
     **of(contenders._same_hill, "reach", nearly_the_same_orbit=("if learned.is_reach.any() and", "if False and")),
-    "a margin of rows": Rule(
-        "reach sketch",
-        ((contenders._may_win, _MARGIN, "DRAWS_MARGIN"), (contenders.least_to_win, _MARGIN, "DRAWS_MARGIN")),
-    ),
+    **of(contenders._may_win, "reach sketch", a_margin_of_rows=(_MARGIN, "DRAWS_MARGIN")),
     **of(
         contenders._may_win,
         "drawn",
         doubts=(_DOUBT, "doubt = 0.0"),
         doubts_by_differences=("max(abs(changes[0] - changes[1]), min(abs", "max(0.0, min(abs"),
         doubts_by_sums=(_DOUBT, "doubt = abs(changes[0] - changes[1])"),
-    ),
-    **of(contenders.least_to_win, "", ends_of_lost_climbs=("if learned.is_shape.any():", "if True:")),
-    **of(contenders.least_to_win, "shape", no_such_ends_of_shapes=("if learned.is_shape.any():", "if False:")),
-    **of(
-        contenders.least_to_win,
-        "drawn",
-        doubts_of_such_ends=("max(margin, min(2 * abs(one.value - one.fresh), ROWS_MARGIN))", "margin"),
     ),
 }
 CLIMBS = {
@@ -211,7 +201,7 @@ CLIMBS = {
         "drawn",
         checks_of_inherited_Hessians=("while inverse_hessian is not None and checks and", "while False and"),
     ),
-    **of(maximise._Search.run, "", searches_begun_again=("while is_stalled and", "while False and")),
+    **of(maximise._Search.run, "", searches_begun_again=("while is_stalled:", "while False:")),
     **of(
         maximise._Search._after_iteration,
         "",

@@ -39,19 +39,6 @@ def contenders(
     return found
 
 
-def least_to_win(rivals: Sequence[Optimum], sees_all: bool, learned: LearnedVector) -> float:
-    """The evidence below which a climb on the same rung cannot win against all of these, if fresh draws change all.
-
-    Where shapes are learned, the evidence is rough, and how a climb goes does not tell where it ends.
-    """
-    if learned.is_shape.any():
-        return -math.inf
-    margin = DRAWS_MARGIN if sees_all else ROWS_MARGIN
-    known = [one for one in rivals if math.isfinite(one.fresh)]
-    doubts = [max(margin, min(2 * abs(one.value - one.fresh), ROWS_MARGIN)) for one in known]
-    return max((one.fresh - doubt for one, doubt in zip(known, doubts, strict=True)), default=-math.inf)
-
-
 def _may_win(optimum: Optimum, best: Optimum, sees_all: bool) -> bool:
     """Whether more rows or draws may change the order of the two. A failed climb has no evidence, and never wins."""
     if math.isinf(optimum.fresh):

@@ -32,7 +32,7 @@ from orbitgp.inference.fresh_evidence import FreshEvidence
 from orbitgp.likelihoods import Likelihood
 from orbitgp.planning.options import TrainerSettings
 from orbitgp.planning.rungs import CHECKED_ROWS, LEAST_DRAWS, Rung, for_neighbours
-from orbitgp.training.contenders import DRAWS_MARGIN, contenders, least_to_win, neighbours
+from orbitgp.training.contenders import DRAWS_MARGIN, contenders, neighbours
 from orbitgp.training.learned_vector import LearnedVector, Vector
 from orbitgp.training.maximise import NOT_FINITE, Optimum, Stopped, maximise
 from orbitgp.training.objective import Objective, representative_order
@@ -173,14 +173,13 @@ class Ladder(Run):
         return survivors[0]
 
     def _climb_each(self, survivors: Sequence[Optimum], before: Rung) -> list[Optimum]:
-        """The optima above these; starts are not cut short."""
+        """The optima above these."""
         found = list[Optimum]()
         try:
             for optimum in survivors:
                 if found and self.is_late(self.rung):
                     break
-                least = least_to_win([] if math.isinf(optimum.value) else found, self.sees_all, self.learned)
-                found.append(self.climb_once(self._climb, optimum, self.rung, before, least=least))
+                found.append(self.climb_once(self._climb, optimum, self.rung, before))
                 self.draw_shift = next((o.fresh - o.value for o in found if math.isfinite(o.fresh)), self.draw_shift)
         except Stopped as stopped:
             # The more data there are, the better each is predicted: with less evidence a row, a climb is less far.
@@ -190,22 +189,20 @@ class Ladder(Run):
             raise
         return found
 
-    def _climb(
-        self, start: Optimum, rung: Rung, last: Rung, plain: bool = False, rough: bool = False, least: float = -math.inf
-    ) -> Optimum:
-        """The optimum above a point of the rung before. The Hessian grows with the rows. Below ``least``: no score."""
+    def _climb(self, start: Optimum, rung: Rung, last: Rung, plain: bool = False, rough: bool = False) -> Optimum:
+        """The optimum above a point of the rung before. The Hessian grows with the rows."""
         objective = self.objective(rung, plain, start.vector)
         inverse = None if start.inverse_hessian is None else start.inverse_hessian * (last.rows / rung.rows)
         tolerance = max(self._tolerance(objective, start.vector, rung), DRAWS_TOLERANCE if rough else 0.0)
         evaluate, report = lambda v: self.evaluate(objective, v, rung), lambda v: self.record(v, rung, objective)
         try:
-            found = maximise(evaluate, start.vector, tolerance, inverse, report, least, math.isfinite(start.value))
+            found = maximise(evaluate, start.vector, tolerance, inverse, report, math.isfinite(start.value))
         except FloatingPointError:
             if not self.several:
                 raise
             return Optimum(-math.inf, start.vector, None, -math.inf)  # another candidate may do
-        if plain or found.value < least:
-            return found._replace(fresh=found.value if plain else -math.inf)
+        if plain:
+            return found._replace(fresh=found.value)
         return self._supported(objective, start.vector, found, rung)
 
     def _supported(self, objective: Objective, start: Vector, found: Optimum, rung: Rung) -> Optimum:
@@ -281,8 +278,7 @@ class Ladder(Run):
         score = partial(self.score, self.objective(rung, near=self._best), rung)
 
         def climbed(starts: list[Optimum], rough: bool = False) -> list[Optimum]:
-            least = least_to_win(survivors, self.sees_all, self.learned)
-            return [self.climb_once(self._climb, start, rung, rung, rough=rough, least=least) for start in starts]
+            return [self.climb_once(self._climb, start, rung, rung, rough=rough) for start in starts]
 
         def among(more: list[Optimum]) -> list[Optimum]:
             return contenders([*survivors, *more], self.sees_all, self.learned, score)

@@ -29,7 +29,6 @@ Objective = Callable[
 MAX_BFGS = 300  # parameters; the inverse Hessian of more is kept in part only (L-BFGS)
 NOT_FINITE = "the evidence is not finite at the start: scale the inputs or change the kernel."
 _MAX_LINE_SEARCH = 12  # evaluations of one line search, after which rounding hides any further gain
-_HOPE = 4  # times what an iteration gains, or promises, are still to gain at most
 NEAR = (
     0.3  # natural units: about what lies on one hill, and the longest first step with an inverse Hessian from elsewhere
 )
@@ -50,7 +49,7 @@ class Optimum(NamedTuple):
     """The highest point of a search: the evidence there, the parameters, and the inverse Hessian as far as it is known.
 
     ``fresh`` is the evidence there with draws of the orbit that the search has not seen. It is minus infinity where it
-    is not known, as of starts, and where the climb failed or cannot win. Where a climb begins is an ``Optimum`` too:
+    is not known, as of starts, and where the climb failed. Where a climb begins is an ``Optimum`` too:
     that of the rung before, or a start, whose evidence is not known and counts as minus infinity.
     """
 
@@ -75,16 +74,14 @@ def maximise(
     tolerance: float,
     inverse_hessian: InverseHessian | None = None,
     report: Callable[[float], None] = lambda _: None,
-    least: float = -math.inf,
     checks: bool = True,
 ) -> Optimum:
     """Climb from a point until an iteration gains less than ``tolerance`` nats; ``report`` gets the value after each.
 
     ``checks``: whether the end is checked by one more point, as an inverse Hessian of another objective may be wrong
-    there. Without, it is one of another place, and the first step is short. A search that will not come to ``least``
-    nats, as far as its last iterations tell, ends early.
+    there. Without, it is one of another place, and the first step is short.
     """
-    search = _Search(objective, tolerance, report, least)
+    search = _Search(objective, tolerance, report)
     try:
         return search.run(start, inverse_hessian, checks)
     except Stopped as stopped:
@@ -95,8 +92,8 @@ def maximise(
 class _Search:
     """One run of BFGS. ``best`` is the highest point so far."""
 
-    def __init__(self, objective: Objective, tolerance: float, report: Callable[[float], None], least: float) -> None:
-        self.objective, self.tolerance, self.report, self.least = objective, tolerance, report, least
+    def __init__(self, objective: Objective, tolerance: float, report: Callable[[float], None]) -> None:
+        self.objective, self.tolerance, self.report = objective, tolerance, report
         self.best: Optimum | None = None
         self._seen: tuple[Vector, float, Vector] | None = None  # the last point, its value and its slope
         self._last: tuple[Vector, float, Vector] | None = None  # the same after the last iteration
@@ -114,7 +111,7 @@ class _Search:
             self._inverse_hessian = guess if longest <= most else guess * (most / longest)
         self._last = start, value, slope
         is_stalled = self._iterate()
-        while is_stalled and -self._last[1] >= self.least:  # the Hessian may be wrong: there may be more to gain
+        while is_stalled:  # the Hessian may be wrong: there may be more to gain
             assert self.best is not None
             before, self._in_line = self._last[1], 0
             self._last = self.best.vector, *self._evaluate(self.best.vector)
@@ -122,7 +119,7 @@ class _Search:
             is_stalled = self._iterate()
             if before - self._last[1] < self.tolerance:
                 break
-        while inverse_hessian is not None and checks and -self._last[1] >= self.least and self._is_on_slope():
+        while inverse_hessian is not None and checks and self._is_on_slope():
             before = self._last[1]
             is_stalled = self._iterate()
             if before - self._last[1] < self.tolerance:
@@ -172,8 +169,6 @@ class _Search:
         self._slow = self._slow + 1 if gain < self.tolerance else 0
         # One slow iteration is enough where the Hessian agrees; else it may be wrong, or the iteration unlucky.
         if self._slow and (self._left() < self.tolerance or self._slow > 2):
-            raise StopIteration
-        if self.least + self._last[1] > _HOPE * max(gain, self._left()):
             raise StopIteration
 
     def _left(self) -> float:

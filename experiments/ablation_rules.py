@@ -60,7 +60,6 @@ _SHARES = "for share in (NARROW, MIDDLE, WIDE):"
 _ALIKE = "if not alike or (start not in starts and start != (multiple,) * len(reaches)):"
 _KERNEL = "max((vector, self.learned.with_reaches(vector, plain.vector)), key=score)"
 _MARGIN = "DRAWS_MARGIN if sees_all else ROWS_MARGIN"
-_DOUBT = "doubt = max(abs(changes[0] - changes[1]), min(abs(changes[0]) + abs(changes[1]), ROWS_MARGIN))"
 _HESSIAN = "None if start.inverse_hessian is None else start.inverse_hessian * (last.rows / rung.rows)"
 _SLOW = "if self._slow and (self._left() < self.tolerance or self._slow > 2):"
 
@@ -169,21 +168,12 @@ STARTS = {
     ),
 }
 CONTENDERS = {
-    **of(contenders.contenders, "", only_the_best=("len(found) < MOST_CONTENDERS and", "len(found) < 1 and")),
+    **of(contenders.contenders, "", only_the_best=("if len(found) == MOST_CONTENDERS or", "if True or")),
+    **of(contenders.contenders, "reach sketch", a_margin_of_rows=(_MARGIN, "DRAWS_MARGIN")),
     **of(
         contenders._same_hill,
         "",
-        hills_of_their_own=("one, other =", "return False\n    one, other ="),
-        valleys_between_hills=("return value_at(0.5 * (one + other)) >", "return -math.inf >"),
-    ),
-    **of(contenders._same_hill, "reach", nearly_the_same_orbit=("if learned.is_reach.any() and", "if False and")),
-    **of(contenders._may_win, "reach sketch", a_margin_of_rows=(_MARGIN, "DRAWS_MARGIN")),
-    **of(
-        contenders._may_win,
-        "drawn",
-        doubts=(_DOUBT, "doubt = 0.0"),
-        doubts_by_differences=("max(abs(changes[0] - changes[1]), min(abs", "max(0.0, min(abs"),
-        doubts_by_sums=(_DOUBT, "doubt = abs(changes[0] - changes[1])"),
+        hills_of_their_own=("return value_at(middle) >", "return False and"),
     ),
 }
 CLIMBS = {

@@ -14,7 +14,7 @@ from gpytorch.kernels import RBFKernel, ScaleKernel
 from orbitgp.inference.exact import ExactGP
 from orbitgp.kernels import FeatureMapKernel, OrientedGradients
 from orbitgp.likelihoods import Gaussian
-from orbitgp.orbits import Affine, GaussianNoise, Identity, LocalDeformation, Orbit, Rotation
+from orbitgp.orbits import Affine, GaussianNoise, Identity, Orbit, Rotation
 from orbitgp.planning.rungs import MOST_CONTENDERS
 from orbitgp.training.contenders import DRAWS_MARGIN, ROWS_MARGIN, contenders, neighbours
 from orbitgp.training.learned_vector import LearnedVector, Vector
@@ -62,18 +62,6 @@ def test_hills_that_may_still_win_go_on_and_the_highest_comes_first() -> None:
     assert survivors(hills(at1=0.0, at3=2 * DRAWS_MARGIN), [1.0, 3.0]) == [3.0]
 
 
-def test_orbits_of_one_reach_and_two_shapes_are_two_hills() -> None:
-    learned = learned_vector(LocalDeformation(1.0, 2.0))
-    (reach,), (shape,) = np.flatnonzero(learned.is_reach), np.flatnonzero(learned.is_shape)
-    here = learned.get()
-    optima = [
-        Optimum(0.0, np.where(np.arange(len(here)) == at, here + step, here), None, 0.0)
-        for at, step in ((shape, 2.0), (reach, 0.1), (reach, 0.0))
-    ]
-    assert len(contenders(optima[1:], True, learned, lambda _: -100.0)) == 1
-    assert len(contenders(optima[:2], True, learned, lambda _: -100.0)) == 2
-
-
 def test_more_rows_may_change_more_than_more_draws() -> None:
     evidence = hills(at1=0.0, at3=0.5 * (DRAWS_MARGIN + ROWS_MARGIN))
     assert survivors(evidence, [1.0, 3.0], sees_all=True) == [3.0]
@@ -83,20 +71,6 @@ def test_more_rows_may_change_more_than_more_draws() -> None:
 def test_fresh_draws_rank() -> None:
     evidence = hills(at1=0.0, at3=50.0)
     assert survivors(evidence, [1.0, 3.0], fresh={1.0: 0.0, 3.0: -30.0})[0] == 1.0
-
-
-def test_the_more_fresh_draws_change_the_more_may_still_win() -> None:
-    behind = 4 * DRAWS_MARGIN
-    evidence = hills(at1=0.0, at3=behind)
-    assert survivors(evidence, [1.0, 3.0]) == [3.0]
-    assert survivors(evidence, [1.0, 3.0], fresh={1.0: -behind, 3.0: 0.0}) == [3.0, 1.0]
-
-
-def test_one_that_cannot_win_hides_none_that_may() -> None:
-    """The last one lies behind another that is certain to lose, but fresh draws change it by more than it lies
-    behind."""
-    evidence = hills(at1=100.0, at3=95.0, at6=112.0)
-    assert survivors(evidence, [1.0, 3.0, 6.0], fresh={6.0: 94.0}) == [1.0, 6.0]
 
 
 def test_a_climb_that_failed_does_not_go_on() -> None:

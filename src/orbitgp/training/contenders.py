@@ -1,20 +1,19 @@
 """Who climbs on: the rules by which optima of one rung of the ladder begin the next.
 
 There are three rules. An optimum may still win: it lies behind the best by no more than what more rows or more draws
-could change. It is on a hill of its own: no better one has nearly the same orbit, and the evidence falls between them.
-And at most ``MOST_CONTENDERS`` stay. The same rules tell which neighbours of the best are its rivals.
+could change. It is on a hill of its own: the evidence falls between it and every better one. And at most
+``MOST_CONTENDERS`` stay. The same rules tell which neighbours of the best are its rivals.
 """
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Sequence
 
 import numpy as np
 
 from orbitgp.planning.rungs import MOST_CONTENDERS
 from orbitgp.training.learned_vector import LearnedVector, Vector
-from orbitgp.training.maximise import NEAR, Optimum
+from orbitgp.training.maximise import Optimum
 
 ROWS_MARGIN = 10.0  # nats behind the best that more rows may make good
 DRAWS_MARGIN = 2.0  # nats behind the best that more draws may make good
@@ -32,31 +31,19 @@ def contenders(
     last.
     """
     best, *others = sorted(optima, key=lambda optimum: -optimum.fresh)
-    found = [best]
-    for optimum in (one for one in others if _may_win(one, best, sees_all)):
-        if len(found) < MOST_CONTENDERS and not any(_same_hill(optimum, better, learned, value_at) for better in found):
+    found, margin = [best], DRAWS_MARGIN if sees_all else ROWS_MARGIN
+    for optimum in others:
+        if len(found) == MOST_CONTENDERS or optimum.fresh < best.fresh - margin:
+            break
+        if not any(_same_hill(optimum, better, learned, value_at) for better in found):
             found.append(optimum)
     return found
 
 
-def _may_win(optimum: Optimum, best: Optimum, sees_all: bool) -> bool:
-    """Whether more rows or draws may change the order of the two. A failed climb has no evidence, and never wins."""
-    if math.isinf(optimum.fresh):
-        return False
-    # More draws may change the distance of the two by as much as fresh draws have changed it; and, up to a margin, by
-    # as much as these have changed both.
-    changes = best.value - best.fresh, optimum.value - optimum.fresh
-    doubt = max(abs(changes[0] - changes[1]), min(abs(changes[0]) + abs(changes[1]), ROWS_MARGIN))
-    return optimum.fresh >= best.fresh - max(DRAWS_MARGIN if sees_all else ROWS_MARGIN, doubt)
-
-
 def _same_hill(optimum: Optimum, better: Optimum, learned: LearnedVector, value_at: Callable[[Vector], float]) -> bool:
-    """Whether two optima have nearly the same orbit, or the evidence does not fall between them: then they are one."""
-    one, other = learned.folded(optimum.vector), learned.folded(better.vector)
-    of_orbit = learned.is_reach | learned.is_shape
-    if learned.is_reach.any() and np.abs(one - other)[of_orbit].max() < NEAR:
-        return True
-    return value_at(0.5 * (one + other)) > min(optimum.value, better.value) - _SADDLE
+    """Whether the evidence does not fall between two optima, so that they are one."""
+    middle = 0.5 * (learned.folded(optimum.vector) + learned.folded(better.vector))
+    return value_at(middle) > min(optimum.value, better.value) - _SADDLE
 
 
 def neighbours(

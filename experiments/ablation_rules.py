@@ -53,9 +53,10 @@ def of(function: Callable[..., Any], needs: str, **texts: tuple[str, str]) -> di
     return {name.replace("_", " "): Rule(needs, ((function, *text),)) for name, text in texts.items()}
 
 
-_CLIMBED = "survivors = among(climbed([one for one in among(rough) if any(one is found for found in rough)]))"
-_FOLLOWED = "max((v, _followed(v, best, learned)), key=value_at)"
-_AT_END = "for one in (*all_at_once, narrow) if"
+_CLIMBED = "return among(climbed([one for one in among(rough) if any(one is found for found in rough)]))"
+_STARTS = "starts = neighbours(best, self.learned, score, self._narrow if at_end else None)"
+_FOLLOWED = "max((one, _followed(one, best, learned)), key=value_at)"
+_AT_END = "for one in (*scaled, narrow) if"
 _SHARES = "for share in (NARROW, MIDDLE, WIDE):"
 _ALIKE = "if not alike or (start not in starts and start != (multiple,) * len(reaches)):"
 _KERNEL = "max((vector, self.learned.with_reaches(vector, plain.vector)), key=score)"
@@ -67,22 +68,21 @@ NEIGHBOURS = {
     **of(
         Ladder._beside_neighbours,
         "reach",
-        neighbours=("range(_ROUNDS)", "range(0)"),
-        rounds_of_neighbours=("range(_ROUNDS)", "range(1)"),
+        neighbours=(_STARTS, "starts = []"),
         Hessian_of_the_best=("start, best.inverse_hessian)", "start)"),
     ),
     "rough climbs first": Rule(
         "reach",
         (
             (Ladder._beside_neighbours, ", rough=True)\n", ")\n"),
-            (Ladder._beside_neighbours, _CLIMBED, "survivors = among(rough)"),
+            (Ladder._beside_neighbours, _CLIMBED, "return among(rough)"),
         ),
     ),
     **of(
         Ladder._beside_neighbours,
         "reach drawn",
-        neighbours_midway=("range(_ROUNDS)", "range(_ROUNDS if at_end else 0)"),
-        neighbours_at_the_end=("range(_ROUNDS)", "range(0 if at_end else _ROUNDS)"),
+        neighbours_midway=(_STARTS, f"{_STARTS} if at_end else []"),
+        neighbours_at_the_end=(_STARTS, f"{_STARTS} if not at_end else []"),
     ),
     **of(
         Ladder._beside_neighbours,
@@ -93,16 +93,14 @@ NEIGHBOURS = {
         contenders.neighbours,
         "reach drawn",
         near_ones_at_the_end=(_AT_END, "for one in (narrow,) if"),
-        the_narrow_start_at_the_end=(_AT_END, "for one in all_at_once if"),
+        the_narrow_start_at_the_end=(_AT_END, "for one in scaled if"),
     ),
     **of(
         contenders.neighbours,
         "reach",
-        kernels_that_follow=(_FOLLOWED, "v"),
-        kernels_that_stay=(_FOLLOWED, "_followed(v, best, learned)"),
+        kernels_that_follow=(_FOLLOWED, "one"),
+        kernels_that_stay=(_FOLLOWED, "_followed(one, best, learned)"),
     ),
-    **of(contenders.neighbours, "several", one_reach_at_a_time=("if len(reaches) > 1 else []", "if False else []")),
-    **of(contenders.neighbours, "turn", the_widest_neighbour=("if close.any():", "if False:")),
     **of(maximise._Search.run, "reach", short_first_steps=("math.inf if checks else NEAR", "math.inf")),
 }
 FIDELITIES = {

@@ -49,29 +49,16 @@ def _same_hill(optimum: Optimum, better: Optimum, learned: LearnedVector, value_
 def neighbours(
     best: Optimum, learned: LearnedVector, value_at: Callable[[Vector], float], narrow: Vector | None = None
 ) -> list[Vector]:
-    """Where to begin beside the best: all reaches scaled together, or set to the widest where they are close to it.
+    """Where to begin beside the best: with all reaches wider and narrower.
 
-    Also each reach scaled alone, where the evidence is higher than that of the best. Kernel and likelihood stay, or
-    follow as far as the inverse Hessian tells, whichever has more evidence. At the end of a search, where the narrow
-    start is given: all at once, half as far, and that start, where they are higher.
+    Kernel and likelihood stay, or follow as far as the inverse Hessian tells, whichever has more evidence. At the end
+    of a search, where the narrow start is given: half as far, and that start, where they are higher.
     """
-    vector, factor = best.vector, _NEIGHBOUR if narrow is None else _NEIGHBOUR**0.5
-    reaches = np.flatnonzero(learned.is_reach)
-    axes = [np.arange(len(vector)) == i for i in reaches] if len(reaches) > 1 else []
-    all_at_once, one_at_a_time = (
-        [np.where(some, by * vector, vector) for some in which for by in (1 / factor, factor)]
-        for which in ([learned.is_reach] if len(reaches) else [], axes)
-    )
+    widening = _NEIGHBOUR if narrow is None else _NEIGHBOUR**0.5
+    scaled = [np.where(learned.is_reach, by * best.vector, best.vector) for by in (1 / widening, widening)]
     if narrow is not None:
-        return [one for one in (*all_at_once, narrow) if value_at(one) > best.value]
-    close = learned.is_reach & (np.abs(vector) > 0.5 * learned.widest) & (np.abs(vector) < 1.5 * learned.widest)
-    if close.any():
-        all_at_once.append(np.where(close, learned.widest, vector))
-        all_at_once = [np.clip(one, -learned.widest, learned.widest) for one in all_at_once]
-    all_at_once, one_at_a_time = (
-        [max((v, _followed(v, best, learned)), key=value_at) for v in some] for some in (all_at_once, one_at_a_time)
-    )
-    return all_at_once + [one for one in one_at_a_time if value_at(one) > best.value]
+        return [one for one in (*scaled, narrow) if value_at(one) > best.value]
+    return [max((one, _followed(one, best, learned)), key=value_at) for one in scaled]
 
 
 def _followed(vector: Vector, best: Optimum, learned: LearnedVector) -> Vector:

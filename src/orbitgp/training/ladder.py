@@ -42,7 +42,6 @@ from orbitgp.training.starts import kernel_starts, move_kernel, move_to, narrow_
 DRAWS_TOLERANCE = 1.0  # nats that the last doubling of draws may gain, and that fresh draws may take away
 _FINE = 0.05  # nats an iteration, and share of what fresh draws change, below which a climb ends on the last rungs
 _PER_ROW = 2e-5  # the same for each row: evidence of many rows is not worth as many digits
-_ROUNDS = 3  # of neighbours that were higher, after which the evidence counts as rough
 _LAST_SETS = range(3, 8)  # sets of fresh draws that score the end, three if little depends on them; 1 and 2 have chosen
 
 
@@ -285,11 +284,7 @@ class Ladder(Run):
 
         if self.learned.is_shape.any() and not at_end:
             survivors = among(climbed([Optimum(-math.inf, np.where(self.learned.is_shape, self._begin, self._best))]))
-        for _ in range(_ROUNDS):
-            best, self._best = survivors[0], survivors[0].vector
-            starts = neighbours(best, self.learned, score, self._narrow if at_end else None)
-            rough = climbed([Optimum(-math.inf, start, best.inverse_hessian) for start in starts], rough=True)
-            survivors = among(climbed([one for one in among(rough) if any(one is found for found in rough)]))
-            if survivors[0].fresh <= best.fresh + DRAWS_TOLERANCE:
-                break
-        return survivors
+        best, self._best = survivors[0], survivors[0].vector
+        starts = neighbours(best, self.learned, score, self._narrow if at_end else None)
+        rough = climbed([Optimum(-math.inf, start, best.inverse_hessian) for start in starts], rough=True)
+        return among(climbed([one for one in among(rough) if any(one is found for found in rough)]))

@@ -57,9 +57,8 @@ _CLIMBED = "return among(climbed([one for one in among(rough) if any(one is foun
 _STARTS = "starts = neighbours(best, self.learned, score, self._narrow if at_end else None)"
 _FOLLOWED = "max((one, _followed(one, best, learned)), key=value_at)"
 _AT_END = "for one in (*scaled, narrow) if"
-_SHARES = "for share in (NARROW, MIDDLE, WIDE):"
-_ALIKE = "if not alike or (start not in starts and start != (multiple,) * len(reaches)):"
-_KERNEL = "max((vector, self.learned.with_reaches(vector, plain.vector)), key=score)"
+_KERNEL = "max((vector, self.learned.with_reaches(vector, self._best)), key=score)"
+_SHARES = "for share in (NARROW, MIDDLE, WIDE)"
 _MARGIN = "DRAWS_MARGIN if sees_all else ROWS_MARGIN"
 _HESSIAN = "None if start.inverse_hessian is None else start.inverse_hessian * (last.rows / rung.rows)"
 _SLOW = "if self._slow and (self._left() < self.tolerance or self._slow > 2):"
@@ -131,8 +130,8 @@ STARTS = {
     **of(
         Ladder._candidates,
         "reach",
-        the_narrow_start=("in (*chosen, self._narrow)]", "in chosen]"),
-        kernels_as_given=(_KERNEL, "self.learned.with_reaches(vector, plain.vector)"),
+        the_narrow_start=("for vector in vectors]", "for vector in vectors if vector is not self._narrow]"),
+        kernels_as_given=(_KERNEL, "self.learned.with_reaches(vector, self._best)"),
         kernels_without_the_orbit=(_KERNEL, "vector"),
     ),
     **of(
@@ -143,13 +142,16 @@ STARTS = {
     **of(
         starts.possible_starts,
         "reach",
-        the_start_as_given=("[1.0], [given]", "[], []"),
-        narrow_reaches=(_SHARES, "for share in (MIDDLE, WIDE):"),
-        middle_reaches=(_SHARES, "for share in (NARROW, WIDE):"),
-        wide_reaches=(_SHARES, "for share in (NARROW, MIDDLE):"),
-        one_of_starts_alike=(_ALIKE, "if True:"),
+        middle_reaches=(_SHARES, "for share in (NARROW, WIDE)"),
+        wide_reaches=(_SHARES, "for share in (NARROW, MIDDLE)"),
     ),
-    **of(starts.possible_starts, "turn", alike_but_for_the_turn=(_ALIKE, "if not alike:")),
+    "the start as given": Rule(
+        "reach",
+        (
+            (starts.possible_starts, "[given, *(", "[*("),
+            (Ladder._candidates, "vectors[min(1, len(vectors) - 1)]", "vectors[0]"),
+        ),
+    ),
     **of(starts.possible_starts, "simpler", simpler_orbits=("in orbit.simpler()", "in ()")),
     **of(
         starts._Ruler.start,

@@ -10,7 +10,7 @@ import torch
 
 from orbitgp.kernels.cholesky import cholesky
 from orbitgp.orbits import Identity
-from orbitgp.training.starts import narrow_start
+from orbitgp.training.starts import possible_starts
 
 pytest.importorskip("beartype", reason="nothing can check shapes")
 pytestmark = pytest.mark.skipif(os.environ.get("JAXTYPING_DISABLE") == "1", reason="shapes are not checked")
@@ -24,5 +24,5 @@ def test_a_wrong_shape_is_noticed(test: int) -> None:
 
 @pytest.mark.parametrize("test", range(5))
 def test_a_shape_that_has_a_name_of_its_own_is_checked_too(test: int) -> None:
-    with pytest.raises(jaxtyping.TypeCheckError, match="narrow_start"):
-        narrow_start(Identity(), torch.ones(3, dtype=torch.int64))
+    with pytest.raises(jaxtyping.TypeCheckError, match="possible_starts"):
+        possible_starts(Identity(), torch.ones(3, dtype=torch.int64))

@@ -106,7 +106,7 @@ def test_an_orbit_that_ends_below_the_model_without_it_goes_back_there(monkeypat
     run = make(orbit, *wave())
     run.run()
     (reach,) = orbit.reaches()
-    assert float(reach.detach().abs().max()) < 0.1
+    assert float(reach.detach().abs().max()) < 0.2
 
 
 @pytest.mark.slow

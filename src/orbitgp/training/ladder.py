@@ -8,7 +8,7 @@ wider and simpler orbits (:mod:`orbitgp.training.starts`). Three rules make the 
   Parameters may feed on these. So each optimum is scored with fresh draws. That score ranks the candidates, and draws
   double until that gains little, and own draws are not far from it. What only its own draws support is cut back.
 - **Neighbours are tried.** Plateaus are rough: climbs also begin at wider and narrower reaches, once and at the end.
-- **The model without an orbit is learned.** A narrow orbit with its kernel is a candidate: no orbit ends far below.
+- **The model without an orbit is learned.** Candidates may have its kernel, one is narrow: no orbit ends far below.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ from orbitgp.training.learned_vector import LearnedVector, Vector
 from orbitgp.training.maximise import NOT_FINITE, Optimum, Stopped, maximise
 from orbitgp.training.objective import Objective, representative_order
 from orbitgp.training.run import Run
-from orbitgp.training.starts import kernel_starts, move_kernel, move_to, narrow_start, possible_starts
+from orbitgp.training.starts import kernel_starts, move_kernel, move_to, possible_starts
 
 DRAWS_TOLERANCE = 1.0  # nats that the last doubling of draws may gain, and that fresh draws may take away
 _FINE = 0.05  # nats an iteration, and share of what fresh draws change, below which a climb ends on the last rungs
@@ -152,9 +152,8 @@ class Ladder(Run):
             self.rung = rung
             self.draw_shift *= rung.rows / before.rows
             tops = self._climb_each(survivors, before)
-            survivors = contenders(
-                tops, self.sees_all, self.learned, self.objective(rung, near=tops[0].vector).value_at
-            )
+            value_at = self.objective(rung, near=tops[0].vector).value_at
+            survivors = contenders(tops, self.sees_all, self.learned, value_at)
             if math.isinf(survivors[0].value):
                 raise FloatingPointError(NOT_FINITE)
             gain = survivors[0].fresh - reached  # infinite unless only draws have changed
@@ -231,35 +230,34 @@ class Ladder(Run):
         return max(least, _PER_ROW * rung.rows, _FINE * abs(self.draw_shift), objective.resolution())
 
     def _candidates(self) -> list[Optimum]:
-        """Where climbs begin: each orbit with the kernel as given, or with the best one without an orbit."""
+        """Where climbs begin: each orbit with the kernel as given, or as it is best without one on more rows."""
         if not self.several:
             return [Optimum(-math.inf, self._begin)]
         orbit, kernel = self.model.orbit, self.model.kernel
         starts = possible_starts(orbit, self.x, kernel)
         if not self.learned.is_reach.any():
             return [Optimum(-math.inf, self._moved(move_to, start, orbit, kernel)) for start in starts]
-        rung = self.rungs[min(1, len(self.rungs) - 1)]._replace(draws=None)  # sketches have too few rows for it
-        plain = self._without_orbit(rung)
+        self._learn_without_orbit(self.rungs[min(1, len(self.rungs) - 1)]._replace(draws=None))
         score = partial(self.score, self.objective(self.rung, near=self._begin), self.rung)
         given = [self._moved(move_to, start, orbit) for start in starts]
-        self._best = self.learned.with_reaches(self._begin, plain.vector)
-        chosen = [max((vector, self.learned.with_reaches(vector, plain.vector)), key=score) for vector in given]
-        self._narrow = self.learned.with_reaches(self._moved(move_to, narrow_start(orbit, self.x), orbit), plain.vector)
-        return [Optimum(-math.inf, vector) for vector in (*chosen, self._narrow)]
+        vectors = [max((vector, self.learned.with_reaches(vector, self._best)), key=score) for vector in given]
+        self._narrow = vectors[min(1, len(vectors) - 1)]  # rows that are all equal have one start
+        return [Optimum(-math.inf, vector) for vector in vectors]
 
-    def _without_orbit(self, rung: Rung) -> Optimum:
-        """The best optimum without the orbit."""
+    def _learn_without_orbit(self, rung: Rung) -> None:
+        """The best is the orbit as given, with the kernel that is best without it, as far as there is time."""
         kernel, found = self.model.kernel, list[Optimum]()
         try:
             for start in kernel_starts(kernel):
                 begin = Optimum(-math.inf, self._moved(move_kernel, start, kernel))
                 found.append(self.climb_once(self._climb, begin, rung, rung, plain=True))
         except Stopped as stopped:
-            known = sorted((o for o in (*found, stopped.best) if o is not None), key=lambda o: o.value)
-            both = [self._begin, *(self.learned.with_reaches(self._begin, o.vector) for o in known[-1:])]
-            self._best = both[-1] if self.stopped or not known else max(both, key=self.objective(self.rung).value_at)
+            found += [stopped.best] if stopped.best is not None else []
             raise
-        return max(found, key=lambda o: o.value)
+        finally:
+            if found:
+                plain = max(found, key=lambda optimum: optimum.value)
+                self._best = self.learned.with_reaches(self._begin, plain.vector)
 
     def _moved(self, move: Callable[..., None], *arguments: Any) -> Vector:
         """The parameters after a move from where the run began."""

@@ -11,7 +11,7 @@ An orbit has a natural unit: how far it moves inputs, as a share of the distance
 So neither the first guess nor the unit of the inputs matters much. The evidence may have several tops over the
 lengthscale as well, and over the constants of a learned feature map. Where the orbit has nothing to learn, the starts
 are the lengthscale as given, shorter, and longer, and such constants as given, smaller, and larger. Where it has, the
-same is tried without the orbit, which costs little, and the best of it is one more start.
+same is tried without the orbit, which costs little, and each start has the best of it, or the kernel as given.
 """
 
 from __future__ import annotations
@@ -35,13 +35,12 @@ NARROW, MIDDLE, WIDE = 0.1, 0.35, 1.2  # how far an orbit moves inputs at a star
 CLOSE_TO_NOTHING = 0.03  # the same, by the reaches that a simpler orbit lacks; at zero there would be no gradient
 LENGTHS = (0.25, 4.0)  # multiples of the lengthscales to start from
 CONSTANTS = (1 / 3, 3.0)  # multiples of the constants of a feature map; farther ones end four nats lower
-_ALIKE = 1.4  # starts whose reaches differ by less than this factor are one
 _GROWS = 1.02  # an orbit that moves inputs by less than this factor more when its reach doubles has come to its end
 _ROWS, _SAMPLES = 60, 8  # enough to see how far an orbit goes
 
 
 def possible_starts(orbit: Orbit, x: Inputs, kernel: Kernel | None = None) -> list[Start]:
-    """The starts of a run with these data. The first is the orbit as given. Without a reach, the kernel varies."""
+    """The starts of a run: as given, with inputs moved a little, and others. Without a reach, the kernel varies."""
     reaches = orbit.reaches()
     given = (1.0,) * len(reaches)
     distance = distance_between(x)
@@ -51,14 +50,7 @@ def possible_starts(orbit: Orbit, x: Inputs, kernel: Kernel | None = None) -> li
         return kernel_starts(kernel)
     ruler = _Ruler(orbit, _few(x), distance)
     whole = tuple(range(len(reaches)))
-    multiples, starts = [1.0], [given]
-    for share in (NARROW, MIDDLE, WIDE):
-        multiple = ruler.multiple(whole, share)
-        start = ruler.start(share, multiple)
-        alike = any(1 / _ALIKE < multiple / other < _ALIKE for other in multiples)
-        if not alike or (start not in starts and start != (multiple,) * len(reaches)):
-            multiples.append(multiple)
-            starts.append(start)
+    starts = [given, *(ruler.start(share, ruler.multiple(whole, share)) for share in (NARROW, MIDDLE, WIDE))]
     number = {id(reach): i for i, reach in enumerate(reaches)}
     for family in orbit.simpler():
         kept = tuple(sorted(number[id(reach)] for reach in family))
@@ -112,12 +104,6 @@ def move_kernel(start: Start, kernel: Kernel) -> None:
 def map_constants(kernel: Kernel) -> list[Parameter]:
     """The logarithms of the constants of a feature map."""
     return [raw for part in kernel.modules() if isinstance(part, LearnedConstants) for raw in part.parameters()]
-
-
-def narrow_start(orbit: Orbit, x: Inputs) -> Start:
-    """The multiple of all reaches at which the orbit moves inputs a little."""
-    whole = tuple(range(len(orbit.reaches())))
-    return (_Ruler(orbit, _few(x), distance_between(x)).multiple(whole, NARROW),) * len(whole)
 
 
 @torch.no_grad()

@@ -61,7 +61,7 @@ _KERNEL = "max((vector, self.learned.with_reaches(vector, self._best)), key=scor
 _SHARES = "for share in (NARROW, MIDDLE, WIDE)"
 _MARGIN = "DRAWS_MARGIN if sees_all else ROWS_MARGIN"
 _HESSIAN = "None if start.inverse_hessian is None else start.inverse_hessian * (last.rows / rung.rows)"
-_SLOW = "if self._slow and (self._left() < self.tolerance or self._slow > 2):"
+_SLOW = "if self._slow == 2 or (self._slow and self._left(self._last[2]) < self.tolerance):"
 
 NEIGHBOURS = {
     **of(
@@ -100,7 +100,11 @@ NEIGHBOURS = {
         kernels_that_follow=(_FOLLOWED, "one"),
         kernels_that_stay=(_FOLLOWED, "_followed(one, best, learned)"),
     ),
-    **of(maximise._Search.run, "reach", short_first_steps=("math.inf if checks else NEAR", "math.inf")),
+    **of(
+        maximise._first_guess,
+        "reach",
+        short_first_steps=("inverse_hessian / np.abs(inverse_hessian @ slope).max(initial=1.0)", "inverse_hessian"),
+    ),
 }
 FIDELITIES = {
     **of(Ladder._supported, "drawn", cutting_back=("for share in (0.25, 0.5, 1.0):", "for share in ():")),
@@ -187,16 +191,10 @@ CLIMBS = {
     **of(Ladder._climb, "drawn", inherited_Hessians=(_HESSIAN, "start.inverse_hessian if rung == last else None")),
     **of(Ladder._climb, "sketch", Hessians_that_grow_with_rows=(_HESSIAN, "start.inverse_hessian")),
     **of(
-        maximise._Search.run,
-        "drawn",
-        checks_of_inherited_Hessians=("while inverse_hessian is not None and checks and", "while False and"),
-    ),
-    **of(maximise._Search.run, "", searches_begun_again=("while is_stalled:", "while False:")),
-    **of(
         maximise._Search._after_iteration,
         "",
         two_slow_iterations=(_SLOW, "if self._slow:"),
-        an_end_by_slow_iterations=("self._slow > 2)", "False)"),
+        an_end_by_slow_iterations=("self._slow == 2 or ", ""),
     ),
     **of(
         maximise._Search._evaluate,

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from typing import Any
 
 import numpy as np
 import pytest
@@ -56,18 +55,18 @@ def test_parameters_that_are_too_many_for_a_whole_hessian() -> None:
     assert found.inverse_hessian is None
 
 
-@pytest.mark.parametrize(
-    "wrong",
-    [1e-9 * np.eye(4), 1e4 * np.eye(4), np.diag([1.0, 1.0, 1.0, 1e-12]), np.diag([1e-6, 1e6, 1.0, 1e-6])],
-    ids=["too stiff", "too soft", "one direction too stiff", "both"],
-)
+@pytest.mark.parametrize("factors", [4 * [1e-3], 4 * [1e3], [1e-3, 1, 1, 1], [1, 1, 1, 1e-3], [0.03, 1, 30, 0.03]])
 @pytest.mark.parametrize(
     "start", [np.zeros(4), curved()[1] + [0.0, 0.0, 0.0, 2.0]], ids=["from zero", "along one axis"]
 )
-def test_a_wrong_curvature_of_a_coarser_objective_does_not_end_the_search(wrong: np.ndarray, start: np.ndarray) -> None:
-    """By such a Hessian no step could gain anything. The search must not believe it."""
+def test_a_wrong_curvature_of_a_coarser_objective_does_not_end_the_search(
+    factors: list[float], start: np.ndarray
+) -> None:
+    """Along some axes of the curvature it is too stiff or too soft. What such a Hessian promises does not count."""
     hessian, best = curved()
-    found = maximise(quadratic(hessian, best), start, tolerance=0.02, inverse_hessian=wrong)
+    curvatures, axes = np.linalg.eigh(hessian)
+    wrong = axes @ np.diag(factors / curvatures) @ axes.T
+    found = maximise(quadratic(hessian, best), start, tolerance=0.02, inverse_hessian=0.5 * (wrong + wrong.T))
     assert found.value > 3.0 - 0.1
 
 
@@ -133,14 +132,3 @@ def test_an_optimum_comes_back_from_a_state() -> None:
             assert again.inverse_hessian is None
         else:
             np.testing.assert_array_equal(again.inverse_hessian, optimum.inverse_hessian)
-
-
-def test_a_search_that_is_stuck_begins_again_without_its_hessian() -> None:
-    """The kink of a narrow, bent valley misleads the Hessian; from (-1, 1.2) a search alone ends 4.3 nats below the
-    top."""
-
-    def valley(v: Any) -> tuple[float, Any]:
-        side = np.sign(v[1] - v[0] ** 2)
-        return 10 * abs(v[1] - v[0] ** 2) + (1 - v[0]) ** 2, np.array([-20 * side * v[0] - 2 * (1 - v[0]), 10 * side])
-
-    assert maximise(valley, np.array([-1.0, 1.2]), 0.01).value > -2.0

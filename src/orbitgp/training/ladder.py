@@ -194,7 +194,7 @@ class Ladder(Run):
         tolerance = max(self._tolerance(objective, start.vector, rung), DRAWS_TOLERANCE if rough else 0.0)
         evaluate, report = lambda v: self.evaluate(objective, v, rung), lambda v: self.record(v, rung, objective)
         try:
-            found = maximise(evaluate, start.vector, tolerance, inverse, report, math.isfinite(start.value))
+            found = maximise(evaluate, start.vector, tolerance, inverse, report)
         except FloatingPointError:
             if not self.several:
                 raise

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import argparse
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -83,7 +83,8 @@ class Few(harness.Run):
         labels = np.searchsorted(models[chosen].classes_, y_test)
         scores = self.scores(models[chosen].predict_proba(x_test), labels)
         begin = time.perf_counter()
-        probs = network(x, np.searchsorted(models[chosen].classes_, y), x_test, self.network_steps, self.seed, device)
+        y = np.searchsorted(models[chosen].classes_, y)
+        probs = network(x, y, x_test, self.network_steps, self.seed, device, augment=augmented, mirrored=True)
         rival = self.scores(probs, labels)
         nats = {name: found[name]["evidence"]["value"] for name in KINDS}
         errors = f"{scores['error_rate']:.4f}, network {rival['error_rate']:.4f}"
@@ -93,15 +94,30 @@ class Few(harness.Run):
         return {"data": data, "chosen": chosen, "nats": nats, "metrics": scores, "network": rival, "seconds": times}
 
 
-def network(x: np.ndarray, y: np.ndarray, x_test: np.ndarray, steps: int, seed: int, device: str) -> np.ndarray:
-    """Probabilities of a small network, trained on mirrored and shifted images."""
+def network(
+    x: np.ndarray,
+    y: np.ndarray,
+    x_test: np.ndarray,
+    steps: int,
+    seed: int,
+    device: str = "cpu",
+    *,
+    augment: Callable[[Tensor], Tensor],
+    widths: Sequence[int] = (64, 128, 256),
+    batch: int = 128,
+    mirrored: bool = False,
+) -> np.ndarray:
+    """Probabilities of a small network, trained on augmented images between 0 and 1 (N, C, H, W).
+
+    ``mirrored`` predicts with the mean over each image and its mirror image.
+    """
     torch.manual_seed(seed)
+    of_rows = torch.Generator(device).manual_seed(seed)  # the same rows, whatever augments them
     seen, labels = torch.from_numpy(x).to(device), torch.from_numpy(y).to(device)
     mean, std = seen.mean((0, 2, 3), keepdim=True), seen.std((0, 2, 3), keepdim=True)
-    seen = (seen - mean) / std
     layers: list[nn.Module] = []
     before = seen.shape[1]
-    for width in (64, 128, 256):
+    for width in widths:
         for channels in (before, width):
             layers += [nn.Conv2d(channels, width, 3, padding=1, bias=False), nn.BatchNorm2d(width), nn.ReLU()]
         layers, before = [*layers, nn.MaxPool2d(2)], width
@@ -111,16 +127,19 @@ def network(x: np.ndarray, y: np.ndarray, x_test: np.ndarray, steps: int, seed: 
     optimiser = torch.optim.AdamW(model.parameters(), lr=3e-3, weight_decay=0.05)
     schedule = torch.optim.lr_scheduler.OneCycleLR(optimiser, 3e-3, total_steps=steps)
     for _ in range(steps):
-        rows = torch.randint(len(seen), (128,), device=device)
-        loss = F.cross_entropy(model(augmented(seen[rows])), labels[rows], label_smoothing=0.1)
+        rows = torch.randint(len(seen), (batch,), generator=of_rows, device=device)
+        loss = F.cross_entropy(model((augment(seen[rows]) - mean) / std), labels[rows], label_smoothing=0.1)
         optimiser.zero_grad()
         loss.backward()
         optimiser.step()
         schedule.step()
     model.eval()
-    new = ((torch.from_numpy(x_test).to(device) - mean) / std).split(1000)
+    found = []
     with torch.no_grad():
-        return torch.cat([(model(part) + model(part.flip(-1))).div(2).softmax(1) for part in new]).cpu().numpy()
+        for part in ((torch.from_numpy(x_test).to(device) - mean) / std).split(1000):
+            outputs = (model(part) + model(part.flip(-1))) / 2 if mirrored else model(part)
+            found.append(outputs.softmax(1).cpu())
+    return torch.cat(found).numpy()
 
 
 def augmented(images: Tensor) -> Tensor:

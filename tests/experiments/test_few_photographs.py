@@ -29,7 +29,7 @@ def test_a_network_learns_which_half_is_bright() -> None:
     y = np.arange(60) % 2
     x = rng.random((60, 3, 8, 8)).astype(np.float32) * 0.3
     x[y == 1, :, :4] += 0.7
-    assert (network(x, y, x, 12, 0, "cpu").argmax(1) == y).mean() > 0.9
+    assert (network(x, y, x, 12, 0, augment=augmented, mirrored=True).argmax(1) == y).mean() > 0.9
 
 
 def test_classes_are_balanced_and_the_evidence_chooses(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -46,7 +46,7 @@ def test_classes_are_balanced_and_the_evidence_chooses(tmp_path: Path, monkeypat
         return model, {"evidence": {"value": float(len(seen))}}
 
     monkeypatch.setattr(Photographs, "fitted", fitted)
-    monkeypatch.setattr(few_photographs, "network", lambda *_: np.eye(3)[[0, 1, 1]])
+    monkeypatch.setattr(few_photographs, "network", lambda *_, **__: np.eye(3)[[0, 1, 1]])
     record = Few(str(tmp_path), 2).run()
     assert [np.bincount(y).tolist() for y in seen] == [[2, 2, 2]] * len(few_photographs.KINDS)
     assert record["chosen"] == list(few_photographs.KINDS)[-1]  # whose evidence is the largest

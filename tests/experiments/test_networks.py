@@ -1,0 +1,96 @@
+"""Policies keep what they should; draws respect ranges and weights; the table and the claims are about all sets."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from experiments import networks
+from experiments.learned_policy import drawn, enlarged, halved
+from experiments.networks import LEARNED, POLICIES, check, table
+from experiments.policies import OPERATIONS, rand_augment, trivial_augment
+from orbitgp.datasets import DatasetError
+from orbitgp.orbits import Contrast, Flip, Identity, LocalDeformation, Rotation, Translation, Weighted
+
+
+@pytest.mark.parametrize("number", range(len(OPERATIONS)))
+def test_operations_stay_within_black_and_white(number: int) -> None:
+    images = torch.rand(31, 3, 16, 16, generator=torch.Generator().manual_seed(0))
+    operation, *largest = OPERATIONS[number]
+    for most in largest:
+        done = operation(images, most * torch.linspace(-1, 1, 31))
+        assert done.shape == images.shape
+        assert 0 <= done.min() <= done.max() <= 1
+        if most:  # in the middle, a value of zero, nothing happens
+            assert torch.allclose(done[15], images[15], atol=1 / 255)
+            assert not torch.allclose(done[30], images[30], atol=0.05)
+
+
+def test_shifts_and_turns_are_as_far_as_they_say() -> None:
+    images = torch.rand(1, 1, 8, 8)
+    shift, turn = (
+        OPERATIONS[number][0](images, torch.tensor([value])) for number, value in ((3, 0.25), (5, torch.pi / 2))
+    )
+    assert torch.equal(shift[..., :6], images[..., 2:])
+    assert torch.equal(turn, images.rot90(1, (2, 3))) or torch.equal(turn, images.rot90(-1, (2, 3)))
+
+
+def test_policies_change_most_images() -> None:
+    torch.manual_seed(0)
+    images = torch.rand(1000, 1, 28, 28)
+    for policy in (rand_augment, trivial_augment):
+        same = (policy(images) == images).flatten(1).all(1)
+        assert 0 < same.sum() < 400
+
+
+def test_draws_respect_ranges_and_weights() -> None:
+    torch.manual_seed(0)
+    ramp = torch.arange(8.0).expand(2000, 1, 8, 8)
+    mirrored = drawn(Weighted(Flip(), 0.1), ramp)[:, 0, 0, 0] > 0
+    assert 0.07 < mirrored.float().mean() < 0.13
+    assert drawn(Identity(), ramp).equal(ramp)
+    whole = Flip() * Rotation(30) * Contrast(2.0)
+    assert drawn(whole, ramp).shape == ramp.shape
+    found = dict(halved(whole).describe())
+    assert found["degrees"] == pytest.approx(15)
+    assert found["contrast"] == pytest.approx((2**-0.5, 2**0.5))
+    assert dict(whole.describe())["degrees"] == pytest.approx(30)
+
+
+def test_an_orbit_of_smaller_images_does_the_same_to_larger_ones() -> None:
+    orbit = Translation(1.5) * LocalDeformation(0.4, smoothness=3.0)
+    large = enlarged(orbit, 2)
+    found = dict(large.describe())
+    assert found["shift_x"] == pytest.approx((-3, 3))
+    assert [found[name] for name in ("amplitude", "smoothness")] == pytest.approx([0.8, 6.0])
+    u = torch.rand(1, 5, orbit.draws_for(torch.Size([8, 8])))
+    ramp = torch.arange(16.0).expand(1, 16, 16) / 16  # its slope shows shifts as shares of the side
+    small = orbit.transform(ramp.unflatten(1, (8, 2)).unflatten(3, (8, 2)).mean((2, 4)), u)
+    shown = large.transform(ramp, u).unflatten(2, (8, 2)).unflatten(4, (8, 2)).mean((3, 5))
+    assert torch.allclose(small[..., 3:5, 3:5], shown[..., 3:5, 3:5], atol=0.02)
+
+
+def test_sets_without_data_are_left_out(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    def absent(**_: Any) -> None:
+        raise DatasetError("not here")
+
+    monkeypatch.setattr(networks, "mnist", absent)
+    monkeypatch.setattr(networks, "advised", lambda *_: (Flip(), {"orbit": {"elements": 2.0}}))
+    options = networks.EXPERIMENT.parser().parse_args(["--quick", "--seeds", "1", "--folder", str(tmp_path)])
+    runs = networks.plan(options)
+    assert {run.dataset for run in runs} == {"stained cells", "embedded digits"}
+    records = [run.run() for run in runs if run.dataset == "embedded digits"]
+    assert table(records).count("|") == 3 * (len(POLICIES) + 3)
+
+
+def test_claims_are_about_all_sets() -> None:
+    def record(dataset: str, accuracies: list[float]) -> dict[str, Any]:
+        return {"settings": {"dataset": dataset}, "accuracy": dict(zip(POLICIES, accuracies, strict=True))}
+
+    claims = check([record("a", [0.5, 0.4, 0.6, 0.7, 0.5]), record("b", [0.5, 0.4, 0.6, 0.55, 0.7])])
+    assert claims[f"{LEARNED[0]}: better than none on all 2 sets"]
+    assert not claims[f"{LEARNED[1]}: better than none on all 2 sets"]
+    assert all(claims[f"{policy}: better than both defaults on all sets but one"] for policy in LEARNED)

@@ -75,7 +75,7 @@ class TestSomeRows:
                 parameter.grad = None
             CollapsedGP(run.model, run.x[rows]).evidence_with_gradient(run.likelihood, run.y[rows])
             gradients.append(max(float(p.grad.abs().max()) for p in learned if p.grad is not None) / len(rows))
-        assert gradients[0] < 0.1 * gradients[1]
+        assert gradients[0] < 0.25 * gradients[1]
         q_mean = run.model.q_mean.detach().clone()
         CollapsedGP(run.model, run.x).set_posterior(run.likelihood, run.y)
         assert torch.allclose(run.model.q_mean, q_mean, atol=1e-4)

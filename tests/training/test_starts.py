@@ -166,7 +166,7 @@ def test_units_of_pixels_do_not_matter() -> None:
         # In single precision, other units are rounded otherwise, and a flat top is left half a nat earlier or later.
         options = TrainingOptions(dtype="float64")
         model = InvariantGPClassifier(
-            Rotation(10), likelihood="gaussian", num_samples=4, random_state=0, training=options
+            Rotation(10), likelihood="gaussian", num_samples=8, random_state=0, training=options
         )
         model.fit(unit * x, y)
         found.append((model.evidence_.value, model.predict_proba(unit * x)))

@@ -70,10 +70,6 @@ NEIGHBOURS = {
         neighbours=(_STARTS, "starts = []"),
         Hessian_of_the_best=("start, best.inverse_hessian)", "start)"),
     ),
-    "rough climbs first": Rule(
-        "reach",
-        (
-            (Ladder._beside_neighbours, ", rough=True)\n", ")\n"),
             (Ladder._beside_neighbours, _CLIMBED, "return among(rough)"),
         ),
     ),

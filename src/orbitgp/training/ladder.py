@@ -187,11 +187,11 @@ class Ladder(Run):
             raise
         return found
 
-    def _climb(self, start: Optimum, rung: Rung, last: Rung, plain: bool = False, rough: bool = False) -> Optimum:
+    def _climb(self, start: Optimum, rung: Rung, last: Rung, plain: bool = False) -> Optimum:
         """The optimum above a point of the rung before. The Hessian grows with the rows."""
         objective = self.objective(rung, plain, start.vector)
         inverse = None if start.inverse_hessian is None else start.inverse_hessian * (last.rows / rung.rows)
-        tolerance = max(self._tolerance(objective, start.vector, rung), DRAWS_TOLERANCE if rough else 0.0)
+        tolerance = self._tolerance(objective, start.vector, rung)
         evaluate, report = lambda v: self.evaluate(objective, v, rung), lambda v: self.record(v, rung, objective)
         try:
             found = maximise(evaluate, start.vector, tolerance, inverse, report)
@@ -266,7 +266,7 @@ class Ladder(Run):
         return self.learned.get()
 
     def _beside_neighbours(self, survivors: list[Optimum], at_end: bool = False) -> list[Optimum]:
-        """The same and contenders near the best, on the present rung. Rough climbs tell which neighbours are these.
+        """The same and contenders near the best, on the present rung.
 
         Few draws may have misled what is learned of an orbit but for reaches, so the best begins again with that as
         given. At the end, neighbours are nearer, the narrow start is one, and only those climb that are higher.
@@ -274,8 +274,8 @@ class Ladder(Run):
         self._best, rung = survivors[0].vector, self.rung
         score = partial(self.score, self.objective(rung, near=self._best), rung)
 
-        def climbed(starts: list[Optimum], rough: bool = False) -> list[Optimum]:
-            return [self.climb_once(self._climb, start, rung, rung, rough=rough) for start in starts]
+        def climbed(starts: list[Optimum]) -> list[Optimum]:
+            return [self.climb_once(self._climb, start, rung, rung) for start in starts]
 
         def among(more: list[Optimum]) -> list[Optimum]:
             return contenders([*survivors, *more], self.sees_all, self.learned, score)
@@ -284,5 +284,4 @@ class Ladder(Run):
             survivors = among(climbed([Optimum(-math.inf, np.where(self.learned.is_shape, self._begin, self._best))]))
         best, self._best = survivors[0], survivors[0].vector
         starts = neighbours(best, self.learned, score, self._narrow if at_end else None)
-        rough = climbed([Optimum(-math.inf, start, best.inverse_hessian) for start in starts], rough=True)
-        return among(climbed([one for one in among(rough) if any(one is found for found in rough)]))
+        return among(climbed([Optimum(-math.inf, start, best.inverse_hessian) for start in starts]))

@@ -53,7 +53,6 @@ def of(function: Callable[..., Any], needs: str, **texts: tuple[str, str]) -> di
     return {name.replace("_", " "): Rule(needs, ((function, *text),)) for name, text in texts.items()}
 
 
-_CLIMBED = "return among(climbed([one for one in among(rough) if any(one is found for found in rough)]))"
 _STARTS = "starts = neighbours(best, self.learned, score, self._narrow if at_end else None)"
 _FOLLOWED = "max((one, _followed(one, best, learned)), key=value_at)"
 _AT_END = "for one in (*scaled, narrow) if"
@@ -69,9 +68,6 @@ NEIGHBOURS = {
         "reach",
         neighbours=(_STARTS, "starts = []"),
         Hessian_of_the_best=("start, best.inverse_hessian)", "start)"),
-    ),
-            (Ladder._beside_neighbours, _CLIMBED, "return among(rough)"),
-        ),
     ),
     **of(
         Ladder._beside_neighbours,

@@ -96,7 +96,7 @@ class Networks(harness.Run):
     seed: int = 0
     folder: str = ""
     rows: int = 200  # that augmentation is learned from
-    seconds: float = 80.0  # that learning may take
+    seconds: float = 90.0  # that learning may take
     steps: int = 240
 
     def name(self) -> str:

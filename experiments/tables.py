@@ -18,6 +18,7 @@ from experiments import (
     augmentation,
     battery,
     certainty,
+    cifar,
     coverage,
     defaults,
     deformations,
@@ -27,6 +28,7 @@ from experiments import (
     harness,
     mnist,
     molecules,
+    networks,
     odd_even,
     profiles,
     reduced_mnist,
@@ -49,6 +51,7 @@ COMPARISONS: dict[str, Experiment] = {
 }
 OTHERS = (
     certainty,
+    cifar,
     coverage,
     stability,
     toy,
@@ -56,6 +59,7 @@ OTHERS = (
     exact_evidence,
     few_photographs,
     molecules,
+    networks,
     odd_even,
     rotated_digits,
     deformations,

@@ -51,6 +51,7 @@ class Calls(Counter[int]):
 
 
 calls = Calls()
+templates: dict[str, Any] = {}
 jaxtyped = jaxtyping.jaxtyped
 
 
@@ -160,10 +161,13 @@ def double() -> Iterator[None]:
 
 @pytest.fixture
 def empty_charts(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Reports have empty charts: to draw them takes as long as to learn."""
+    """Reports have empty charts: to draw them takes as long as to learn. Their template is compiled once."""
     from markupsafe import Markup
 
-    from orbitgp.report import charts
+    from orbitgp.report import charts, page
+
+    environment = vars(page)["Environment"]
+    monkeypatch.setattr(page, "Environment", lambda **given: templates.setdefault("report", environment(**given)))
 
     monkeypatch.setattr(
         charts, "svg", lambda axes, title, kind="chart": Markup(f'<svg role="img" class="{kind}"></svg>')

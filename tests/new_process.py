@@ -13,6 +13,7 @@ from multiprocessing.process import BaseProcess
 
 import joblib
 import pytest
+from joblib.externals.loky import get_reusable_executor
 
 # The last one is imported by the first kernel that GPyTorch makes.
 IMPORTED = ["orbitgp.comparison", "sklearn.datasets", "torch.distributed", "torch.fx.experimental.symbolic_shapes"]
@@ -31,6 +32,16 @@ def workers() -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patch, joblib.parallel_config("multiprocessing"):
         patch.setattr("joblib.parallel.DEFAULT_MP_CONTEXT", _context())
         yield
+
+
+@contextmanager
+def workers_of_loky() -> Iterator[None]:
+    """Those of its own engine are forked from this process, and are its children. They must compute no gradients."""
+    with pytest.MonkeyPatch.context() as patch:
+        context = multiprocessing.get_context("fork")
+        patch.setattr("joblib.externals.loky.process_executor.get_context", lambda: context)
+        yield
+        get_reusable_executor().shutdown(wait=True, kill_workers=True)
 
 
 def _context() -> BaseContext:

@@ -44,8 +44,11 @@ class TestAnswers:
         assert earlier["by"] == [str(tmp_path), "orbitgp", "digits 9"]
         assert rival["by"] == [str(answers.ROOT), "network", "digits 9"]
 
-    def test_a_fit_that_fails_says_why(self) -> None:
-        assert "KeyError" in answers.in_new_process(answers.ROOT, "nobody", "table 331", "cpu")["failed"][0]
+    def test_a_fit_that_fails_says_why(self, tmp_path: Path) -> None:
+        (tmp_path / "src").mkdir()
+        (tmp_path / "src" / "torch.py").write_text("raise ImportError('this checkout has none')")
+        found = answers.in_new_process(tmp_path, "scikit-learn", "table 60", "cpu")
+        assert found == {"failed": ["ImportError: this checkout has none"]}
 
     def test_the_table_has_the_mean_ratio(self) -> None:
         fit = {

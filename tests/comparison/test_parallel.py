@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import signal
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from multiprocessing.process import BaseProcess
 from pathlib import Path
 from typing import Any
@@ -23,7 +23,14 @@ from orbitgp.orbits import Identity
 from tests import new_process
 from tests.comparison.work_to_kill import task, two_sleep, work_in_a_fork
 
-pytestmark = pytest.mark.slow  # every worker process imports torch, which takes seconds
+pytestmark = pytest.mark.slow
+
+
+@pytest.fixture(autouse=True, scope="module")
+def quick_to_begin() -> Iterator[None]:
+    """A worker that began with an empty memory would import torch, which takes seconds."""
+    with new_process.workers_of_loky():
+        yield
 
 
 @pytest.mark.parametrize("n_jobs", [None, 1, 2])
@@ -63,7 +70,9 @@ def test_large_data_reach_the_workers() -> None:
     x, y = rng.normal(size=(300, 500)), rng.normal(size=300)
     assert x.nbytes > 2**20
     jobs = [Job("none", Identity(), seed, InvariantGPRegressor, {"num_inducing": 8, "max_steps": 3}) for seed in (0, 1)]
-    here, there = train_all(jobs, x, y, 1), train_all(jobs, x, y, 2)
+    here = train_all(jobs, x, y, 1)
+    with new_process.workers():
+        there = train_all(jobs, x, y, 2)
     assert [t.evidence for t in there] == pytest.approx([t.evidence for t in here], rel=1e-5)
 
 

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from orbitgp.datasets import digits
-from tests.quick_fits import short_ends
+from tests.quick_fits import one_start, short_ends
 
 if TYPE_CHECKING:
     from typer.testing import Result
@@ -60,5 +60,5 @@ def learned(some: Path, tmp_path_factory: pytest.TempPathFactory) -> tuple[Path,
         str(run),
         *QUICK,
     ]
-    with short_ends():
+    with one_start(), short_ends():
         return run, call(*arguments)

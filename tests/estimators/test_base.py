@@ -28,6 +28,8 @@ from orbitgp.likelihoods import CLASSIFICATION, REGRESSION, Gaussian, GaussianIn
 from orbitgp.orbits import GaussianNoise, Permutation, Rotation
 from tests.estimators.quick import QUICK
 
+pytestmark = pytest.mark.usefixtures("one_start")
+
 
 def wave(rng: np.random.Generator, rows: int = 40) -> tuple[np.ndarray, np.ndarray]:
     """Noisy values of a function that is symmetric in its two inputs."""

@@ -39,6 +39,8 @@ CLOCKED = (
     time_limit,
 )
 
+pytestmark = pytest.mark.usefixtures("one_start")
+
 
 class Machine:
     """A clock that counts values of the kernel between data and inducing points, so many a second, and upper bounds."""

@@ -20,6 +20,8 @@ from orbitgp.orbits import GaussianNoise, Permutation
 VARIANCE, LENGTHSCALE, NOISE = 1.25, 0.875, 0.0625  # which single precision holds
 NEW = np.random.default_rng(1).uniform(-2, 2, (6, 2))
 
+pytestmark = pytest.mark.usefixtures("one_start")
+
 
 def data(rows: int = 25) -> tuple[np.ndarray, np.ndarray]:
     rng = np.random.default_rng(0)

@@ -25,6 +25,8 @@ X, NEW = RNG.uniform(-2, 2, (25, 2)), RNG.uniform(-2, 2, (6, 2))
 Y = np.sin(X[:, 0] + X[:, 1]) + 0.2 * RNG.normal(size=25)
 ALPHA, WEIGHTS = RNG.uniform(0, 0.5, 25), RNG.uniform(0.2, 5, 25)
 
+pytestmark = pytest.mark.usefixtures("one_start")
+
 
 def frozen(orbit: Any = None, **settings: Any) -> InvariantGPRegressor:
     """A regressor that learns nothing but the posterior."""

@@ -23,6 +23,7 @@ def draws(rng: np.random.Generator, rows: int) -> tuple[np.ndarray, np.ndarray, 
 
 
 @pytest.mark.slow
+@pytest.mark.usefixtures("one_start")
 def test_intervals_of_few_rows_cover() -> None:
     """At least 80 % of new observations lie within intervals of 90 %, on average over 12 data sets."""
     rng, inside = np.random.default_rng(0), []

@@ -38,7 +38,7 @@ from orbitgp.saving import SavedFileError
 from orbitgp.saving.objects import pack, unpack
 from tests.saving.quick import QUICK, pictures, table
 
-pytestmark = pytest.mark.usefixtures("short_ends")
+pytestmark = pytest.mark.usefixtures("one_start", "short_ends")
 
 FIXTURES = Path(__file__).parents[1] / "saving" / "fixtures"
 

@@ -23,6 +23,6 @@ NO_COPIES = {
     [InvariantGPRegressor(**QUICK), InvariantGPClassifier(GaussianNoise(), **QUICK)],
     expected_failed_checks=lambda estimator: NO_COPIES if isinstance(estimator, InvariantGPRegressor) else {},
 )
-@pytest.mark.usefixtures("short_ends")
+@pytest.mark.usefixtures("one_start", "short_ends")
 def test_scikit_learn_checks(estimator: Any, check: Any) -> None:
     check(estimator)

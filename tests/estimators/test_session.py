@@ -23,6 +23,7 @@ from orbitgp.planning.cost import Workload
 from orbitgp.planning.time_limit import TimeLimit
 from orbitgp.training.trainer import Trainer
 
+pytestmark = pytest.mark.usefixtures("one_start")
 ROWS = 24
 SPARSE = {"inference": "sparse", "num_inducing": 8, "num_samples": 4, "batch_size": 20, "max_steps": 12}
 WAYS: dict[str, dict[str, Any]] = {"exact": {"num_samples": 8}, "sparse": SPARSE}

@@ -19,6 +19,7 @@ def almost_symmetric(part: float, rows: int = 60) -> tuple[np.ndarray, Any]:
     return X, y
 
 
+@pytest.mark.usefixtures("one_start")
 @pytest.mark.parametrize("part", [0.0, 0.15])
 def test_the_weight_is_between_none_and_all(part: float, tmp_path: Path) -> None:
     X, y = almost_symmetric(part)

@@ -25,6 +25,9 @@ from orbitgp.orbits import Rotation
 from orbitgp.saving import SavedFileError
 from orbitgp.training.trainer import Trainer
 from tests.kernels.maps import NAMES, OTHER, Curved
+from tests.quick_fits import one_start, short_ends
+
+pytestmark = pytest.mark.usefixtures("one_start", "short_ends")
 
 
 def rand(*shape: int) -> Tensor:
@@ -45,7 +48,8 @@ def fitted() -> tuple[InvariantGPClassifier, OrientedGradients]:
     """A classifier of sixty digits, and the map that it was given, which nobody else may change."""
     own = OrientedGradients(orientations=4, cell=2.0)
     X, y = digits(60, classes=3)
-    return InvariantGPClassifier(Rotation(20.0), feature_map=own, **QUICK).fit(X, y), own
+    with one_start(), short_ends():
+        return InvariantGPClassifier(Rotation(20.0), feature_map=own, **QUICK).fit(X, y), own
 
 
 def table() -> tuple[np.ndarray, np.ndarray]:

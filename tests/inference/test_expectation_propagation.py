@@ -89,6 +89,7 @@ def waves(seed: int, rows: int) -> tuple[np.ndarray, np.ndarray]:
 
 
 @pytest.mark.slow
+@pytest.mark.usefixtures("one_start")
 def test_the_evidence_leans_to_no_orbit() -> None:
     """Against importance sampling at the learned parameters. The bound leans to the swap, which is less certain of its
     f."""

@@ -184,6 +184,7 @@ class TestFrame:
         assert "width=0.7, height=0.9" in repr(module)
         assert "window=0.625" in repr(module)
 
+    @pytest.mark.usefixtures("one_start")
     def test_the_evidence_leaves_a_noisy_margin_out(self, tmp_path: Path) -> None:
         X, y = digits(30)
         wide = np.random.default_rng(0).uniform(0, 1, (30, 16, 16))

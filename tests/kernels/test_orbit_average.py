@@ -1,4 +1,4 @@
-"""The single sum over a group against the double sum of loops, and where it may not be used."""
+"""The single sum over a group against the double sum of all pairs, and where it may not be used."""
 
 from __future__ import annotations
 
@@ -24,13 +24,10 @@ SIGNS = SignChange(0) * SignChange(2)
 
 
 def double_sum(kernel: Kernel, orbit: FiniteOrbit, x: torch.Tensor, y: Any) -> torch.Tensor:
-    """One pair of elements at a time."""
-    out = torch.zeros(len(x), len(y))
+    """The mean over all pairs of elements, which are written out."""
     a, b = orbit.elements(x), orbit.elements(y)
-    for i in range(a.shape[1]):
-        for j in range(b.shape[1]):
-            out += kernel(a[:, i].flatten(1), b[:, j].flatten(1)).to_dense()
-    return out / (a.shape[1] * b.shape[1])
+    pairs = kernel(a.flatten(0, 1).flatten(1), b.flatten(0, 1).flatten(1)).to_dense()
+    return pairs.reshape(len(x), a.shape[1], len(y), b.shape[1]).mean((1, 3))
 
 
 def ard(*lengthscales: Any) -> Any:

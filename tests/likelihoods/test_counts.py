@@ -134,6 +134,7 @@ def counts(rows: int, r: float, seed: int) -> tuple[np.ndarray, np.ndarray]:
     return x, rng.poisson(np.exp(1 + np.sin(2 * x[:, 0])) * rng.gamma(r, 1 / r, rows))
 
 
+@pytest.mark.usefixtures("one_start")
 @pytest.mark.parametrize("r", [2.0, 1e6], ids=["overdispersed", "poisson"])
 def test_intervals_cover(r: float) -> None:
     """Intervals of counts end on counts, so they hold 90 % or somewhat more, and quiet and busy inputs alike."""
@@ -159,6 +160,7 @@ def test_a_saved_model_predicts_the_same(tmp_path: Path) -> None:
         np.testing.assert_allclose(loaded.predict(x), model.predict(x))
 
 
+@pytest.mark.usefixtures("one_start")
 def test_large_equal_counts() -> None:
     x, y = counts(30, 2.0, 0)
     mean, std = (

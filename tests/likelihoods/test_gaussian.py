@@ -59,6 +59,7 @@ def test_given_the_noise_it_is_scikit_learns_regressor(inference: str) -> None:
     assert_allclose(draws.std(1), std, rtol=0.06)
 
 
+@pytest.mark.usefixtures("one_start")
 @pytest.mark.slow
 def test_intervals_cover_on_both_halves() -> None:
     """On average over four data sets; a single noise covers nearly everything on the left, and 80 % on the right."""
@@ -78,6 +79,7 @@ def test_intervals_cover_on_both_halves() -> None:
     assert np.mean(plain, 0)[1] < 0.85
 
 
+@pytest.mark.usefixtures("one_start")
 def test_equal_noise_stays_about_equal() -> None:
     x, y = steps(0, 200, 1.0)
     model = InvariantGPRegressor(likelihood="heteroscedastic", random_state=0).fit(x, y)

@@ -198,6 +198,7 @@ def test_one_dye_can_be_held_while_the_other_is_learned() -> None:
     assert learns == {"haematoxylin.half_width"}
 
 
+@pytest.mark.usefixtures("one_start")
 def test_saturation_is_learned_where_the_kind_of_colour_counts_and_not_its_strength() -> None:
     """Targets are a function of the angle in a plane of two colour patterns, and lengths there vary by up to three."""
     rng = np.random.default_rng(6)

@@ -99,7 +99,7 @@ class TestCompare:
         assert not few.settled
         assert sum(record is None for _, record in told) == 2
         assert few.over_plain() is None
-        more = orbitgp.compare(*symmetric, ["none", "swap(0, 1)"], refine_seconds=600.0, **{**QUICK, "max_steps": 80})
+        more = orbitgp.compare(*symmetric, ["none", "swap(0, 1)"], refine_seconds=600.0, **{**QUICK, "max_steps": 60})
         assert more.tied == ["swap(0,1)"]
         assert more.over_plain() == pytest.approx(more.rows[1].behind)
         purposes = [model["trained for"] for model in more.to_dict()["models"]["none"]]

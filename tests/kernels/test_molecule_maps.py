@@ -115,6 +115,7 @@ def energies(x: torch.Tensor) -> np.ndarray:
     return ((x[:, :, 0, None] * x[:, None, :, 0]).sqrt() * torch.exp(-apart)).sum((1, 2)).numpy()
 
 
+@pytest.mark.usefixtures("one_start")
 @pytest.mark.slow
 def test_energies_are_learned_saved_and_do_not_notice_motions(tmp_path: Path) -> None:
     x = molecules(90)

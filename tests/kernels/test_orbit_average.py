@@ -225,7 +225,7 @@ def test_corrected_draws_halve_the_bias() -> None:
     truth = ExactGP(kernel, GaussianNoise(scale), x, num_samples=None).gram()
 
     def bias(corrected: bool, draws: int) -> float:
-        models = [ExactGP(kernel, GaussianNoise(scale), x, num_samples=draws, seed=seed) for seed in range(400)]
+        models = [ExactGP(kernel, GaussianNoise(scale), x, num_samples=draws, seed=seed) for seed in range(200)]
         grams = [(model.with_corrected_draws() if corrected else model).gram() for model in models]
         return float((torch.stack(grams).mean(0) - truth).diagonal().mean())
 

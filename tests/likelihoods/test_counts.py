@@ -151,6 +151,7 @@ def test_intervals_cover(r: float) -> None:
     assert (drawn == np.abs(drawn).round()).all()
 
 
+@pytest.mark.usefixtures("one_start")
 def test_a_saved_model_predicts_the_same(tmp_path: Path) -> None:
     x, y = counts(40, 2.0, 0)
     for settings in ({"max_steps": 3}, {"num_inducing": 15, "max_steps": 3}):

@@ -35,6 +35,7 @@ def variances(model: InvariantGPRegressor, x: np.ndarray) -> np.ndarray:
     return (np.exp(likelihood.log_noise.item() + h) + likelihood.min_noise) * model.target_scale_[0] ** 2
 
 
+@pytest.mark.usefixtures("one_start")
 @pytest.mark.parametrize("inference", ["exact", "sparse"])
 def test_given_the_noise_it_is_scikit_learns_regressor(inference: str) -> None:
     x, y = steps(0, 60, 3.0)

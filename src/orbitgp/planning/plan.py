@@ -228,7 +228,7 @@ def ladder_seconds(work: Workload, ladder: Sequence[Rung], orbit: Orbit) -> floa
             break
         climbs = min(MOST_CONTENDERS, max(1, reaches)) if draws <= LEAST_DRAWS else 1
         if number == 0:
-            climbs = MOST_CONTENDERS + 2 * bool(draws) + 5 * len(orbit.simpler())
+            climbs = MOST_CONTENDERS + 2 * bool(draws) + 3 * len(orbit.simpler())
         elif rung == for_neighbours(ladder):
             climbs += reaches  # two neighbours, which take half of a climb each
         seconds += climbs * CLIMB * work.evaluation_seconds(rung.rows, rung.draws)

@@ -159,7 +159,7 @@ def test_a_limit_that_began_before_the_fit() -> None:
             seconds.append(record["seconds"])
 
     told = Told()
-    told.begun = time.perf_counter() - 999.9
+    told.begun = time.perf_counter() - 1000.0
     assert not estimator("exact", "noise").set_params(max_seconds=1000.0).fit(*data(), callback=told).converged_
     seconds.clear()
     told.begun = time.perf_counter() - 300

@@ -22,7 +22,7 @@ from gpytorch.kernels import Kernel
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from orbitgp.inference.dense_posterior import Observations, Posterior, best_local, initial_local, posterior
+from orbitgp.inference.dense_posterior import Observations, Posterior, best_local, initial_local, observed, posterior
 from orbitgp.inference.fresh_evidence import FreshEvidence
 from orbitgp.inference.model import InvariantGP
 from orbitgp.inference.moments import learned_factor, whitened
@@ -30,7 +30,7 @@ from orbitgp.inference.natural_gradient import set_posterior, statistics, total
 from orbitgp.inference.noisy_covariance import LowRankCovariance
 from orbitgp.inference.prior import single_precision_suffices
 from orbitgp.likelihoods import Likelihood
-from orbitgp.likelihoods.base import Locals, Quadratic, Targets
+from orbitgp.likelihoods.base import Locals, Targets
 from orbitgp.machine import in_parts, in_smaller_chunks
 from orbitgp.orbits import Orbit
 from orbitgp.orbits.sampling import Inputs
@@ -132,15 +132,15 @@ class CollapsedGP(nn.Module):
     def _solved(self, likelihood: Likelihood, y: Targets, local: Locals | None) -> Bound:
         """The best q(u), at the best local parameters, if the likelihood has any: they and q(u) take turns."""
         kuu = self.sparse.inducing_covariance()
-        noise = Observations.of(likelihood.quadratic(y, initial_local(likelihood, y, local))).noise
+        noise = observed(likelihood, y, initial_local(likelihood, y, local)).noise
         enough = single_precision_suffices(noise, kuu.diagonal(), self.x.dtype)
         ku, prior_mean, kff = self._means(self.x.dtype if enough else torch.float64)
         a = whitened(ku, learned_factor(kuu))[:, 0]
         unexplained, prior_mean = kff - a.square().sum(1), self.prior_mean.without_bias(prior_mean[:, 0])
         invert = partial(LowRankCovariance, a, jitter=self.sparse.jitter)
 
-        def at(quadratic: Quadratic, local: Locals | None) -> Bound:
-            return posterior(invert, prior_mean, quadratic, local, self.prior_mean.bias.requires_grad, unexplained)
+        def at(observations: Observations, local: Locals | None) -> Bound:
+            return posterior(invert, prior_mean, observations, local, self.prior_mean.bias.requires_grad, unexplained)
 
         local = best_local(at, likelihood, y, local)[0] if likelihood.num_locals else None
-        return at(likelihood.quadratic(y, local), local)
+        return at(observed(likelihood, y, local), local)

@@ -124,9 +124,9 @@ def solve(
 
     in_turns = likelihood.num_locals > 0
 
-    def at(quadratic: Quadratic, local: Locals | None) -> Solution:
+    def at(observations: Observations, local: Locals | None) -> Solution:
         system = partial(NoisyCovariance, gram, invert=invert and not in_turns)
-        return posterior(system, means, quadratic, local, learns_mean)
+        return posterior(system, means, observations, local, learns_mean)
 
     if likelihood.knows_tilted and not by_bound:
         prior = Cavities(means, gram.diagonal()[:, None].double())
@@ -150,6 +150,15 @@ def quadratic_at(likelihood: Likelihood, y: Targets, local: Locals | None, by_bo
     return Quadratic(Cavities(mean, variance).constants(tilted, sites)[:, 0], sites[:, :1], sites[:, 1:])
 
 
+def observed(likelihood: Likelihood, y: Targets, local: Locals | None = None, by_bound: bool = True) -> Observations:
+    """The likelihood as Gaussian observations of f: what it is, or by the quadratic at the local parameters."""
+    given = likelihood.observations(y)
+    if given is None:
+        return Observations.of(quadratic_at(likelihood, y, local, by_bound))
+    targets, noise = given[0].double(), given[1].double()
+    return Observations(targets, noise.clamp_max(noise.detach().min() / _LEAST_PRECISION), targets.new_zeros(()))
+
+
 def initial_local(likelihood: Likelihood, y: Targets, known: Locals | None) -> Locals | None:
     """Where the search for local parameters begins, if there are any: at those that are known."""
     if known is not None or not likelihood.num_locals:
@@ -164,10 +173,10 @@ def best_local(
     """The best local parameters, if any, and the posterior there: they and the posterior ``at`` them take turns."""
     local = initial_local(likelihood, y, local)
     if local is None:
-        return None, at(likelihood.quadratic(y, None), None)
+        return None, at(observed(likelihood, y), None)
 
     def turn(local: Locals) -> tuple[float, Locals, Posterior[System]]:
-        solution = at(likelihood.quadratic(y, local), local)
+        solution = at(observed(likelihood, y, local), local)
         return solution.log_evidence, required(likelihood.local(y, solution.moments())), solution
 
     return find_fixed_point(turn, local)
@@ -176,17 +185,17 @@ def best_local(
 def posterior(
     invert: Callable[[Tensor], System],
     means: Means,
-    quadratic: Quadratic,
+    observations: Observations,
     local: Locals | None,
     learns_mean: bool,
     unexplained: Float[Tensor, " rows"] | None = None,
 ) -> Posterior[System]:
-    """The posterior given a quadratic; ``invert`` adds a noise to the covariance and inverts it.
+    """The posterior given these observations; ``invert`` adds a noise to the covariance and inverts it.
 
     With inducing variables it is the best q(u), the value is the bound: a datum pays 1/2 lam for ``unexplained``.
     """
-    targets, noise, constant = Observations.of(quadratic)
-    shared = bool((noise == noise[:, :1]).all())
+    targets, noise, constant = observations
+    shared = noise.shape[1] > 1 and bool((noise == noise[:, :1]).all())
     system = invert(noise[:, :1] if shared else noise)
     residual, bias = targets - means, None
     if learns_mean:  # at its best: generalised least squares, for each latent function
@@ -235,12 +244,12 @@ class Cavities(NamedTuple):
 
 
 def _propagated(
-    at: Callable[[Quadratic, Locals | None], Solution], likelihood: Likelihood, y: Targets, local: Locals
+    at: Callable[[Observations, Locals | None], Solution], likelihood: Likelihood, y: Targets, local: Locals
 ) -> Solution:
     """The posterior at sites that are right, sought from those of ``local`` on."""
     sites, mixing, last = local[:, :2], AndersonMixing(), math.inf
     for _ in range(MOST_TURNS):
-        solution = at(Quadratic(sites.new_zeros(len(sites)), sites[:, :1], sites[:, 1:]), None)
+        solution = at(Observations.of(Quadratic(sites.new_zeros(len(sites)), sites[:, :1], sites[:, 1:])), None)
         cavities = _cavities(solution)
         tilted = likelihood.tilted(y, *cavities)
         apart, asked = cavities.divergence(tilted, sites), cavities.sites(tilted)

@@ -21,7 +21,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from orbitgp.inference import streamed
-from orbitgp.inference.dense_posterior import Gram, Observations, Solution, quadratic_at, solve
+from orbitgp.inference.dense_posterior import Gram, Solution, observed, solve
 from orbitgp.inference.exact_predictions import ExactPredictions
 from orbitgp.inference.fresh_evidence import FreshEvidence, fresh_evidence
 from orbitgp.inference.noisy_covariance import NoisyCovariance
@@ -218,7 +218,7 @@ class ExactGP(ExactPredictions):
             return FreshEvidence(float(found.mean()), float(found.std(correction=0)))
         seen, means = [v.seen_and_means(self.x)[0] for v in views], self.prior_mean.without_bias(self.means(self.x))
         if not likelihood.num_locals:
-            precise = self.precise(1 / likelihood.quadratic(y, None).lam, *seen)
+            precise = self.precise(observed(likelihood, y).noise, *seen)
             seen = [one for one in precise if isinstance(one, Tensor)]
         given = means, likelihood, y, local, self.prior_mean.bias.requires_grad
         return fresh_evidence(views[0].vectors, seen, lambda gram: solve(gram, *given, by_bound=self.by_bound))
@@ -230,7 +230,7 @@ class ExactGP(ExactPredictions):
         exact: Seen | Streamed
         learns = torch.is_grad_enabled()
         exact, means = self.seen_and_means(self.x) if learns else (self.features(self.x), self.means(self.x))
-        noise = means.new_tensor(math.inf) if likelihood.num_locals else 1 / likelihood.quadratic(y, None).lam
+        noise = means.new_tensor(math.inf) if likelihood.num_locals else observed(likelihood, y).noise
         (seen,) = self.precise(noise, exact)
         given = self.prior_mean.without_bias(means).detach(), likelihood, y, local, self.prior_mean.bias.requires_grad
         while True:
@@ -256,10 +256,13 @@ class ExactGP(ExactPredictions):
         system, weights = solution.system, solution.weights
         outputs, slopes = [gram], [0.5 * (weights @ weights.mT - system.total(self.num_latents))]
         if any(p.requires_grad for p in likelihood.parameters()):
-            # d/dt = -alpha; of the quadratic's own constants autograd takes care. A constant mean is at its best.
-            observed = Observations.of(quadratic_at(likelihood, y, solution.local, self.by_bound))
+            # d/dt = -alpha; of the constants of a quadratic autograd takes care. A constant mean is at its best.
+            observations = observed(likelihood, y, solution.local, self.by_bound)
             to_noise = 0.5 * (weights.square() - system.diagonals())
-            outputs, slopes = [gram, *observed], [*slopes, -weights, to_noise, torch.ones_like(observed.constant)]
+            outputs, slopes = (
+                [gram, *observations],
+                [*slopes, -weights, to_noise, torch.ones_like(observations.constant)],
+            )
         if self.prior_mean.weight is not None:
             outputs, slopes = [*outputs, means], [*slopes, weights]
         learned = [(output, slope) for output, slope in zip(outputs, slopes, strict=True) if output.requires_grad]

@@ -94,9 +94,17 @@ class Likelihood(nn.Module):
         """
         return None
 
+    def observations(self, y: Targets) -> tuple[Latents, Latents] | None:
+        """Targets and noise variances, if the likelihood is that of Gaussian observations of f."""
+        return None
+
     def quadratic(self, y: Targets, local: Locals | None) -> Quadratic:
-        """The quadratic at these local parameters."""
-        raise NotImplementedError(f"{type(self).__name__} must define quadratic(y, local).")
+        """The quadratic at these local parameters; to be defined unless there are :meth:`observations`."""
+        given = self.observations(y)
+        if given is None:
+            raise NotImplementedError(f"{type(self).__name__} must define quadratic(y, local).")
+        targets, noise = given
+        return Quadratic(log_normal(targets, noise).sum(-1), targets / noise, 1 / noise)
 
     @property
     def knows_tilted(self) -> bool:

@@ -24,7 +24,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from orbitgp.kernels.cholesky import cholesky
-from orbitgp.likelihoods.base import Latents, Locals, LogProbs, Quadratic, Values, log_normal
+from orbitgp.likelihoods.base import Latents, LogProbs, Values, log_normal
 from orbitgp.likelihoods.classification import Classification, ClassLogProbs, ClassProbs, ClassTargets, Labels, Sure
 from orbitgp.likelihoods.tilted import logistic_mean
 
@@ -97,10 +97,6 @@ class Dirichlet(Classification):
         """The variance and the mean of the targets."""
         t, _ = self.observations(y)
         return float(t.var(0, correction=0).mean()), t.mean(0)
-
-    def quadratic(self, y: ClassTargets, local: Locals | None = None) -> Quadratic:
-        t, noise = self.observations(y)
-        return Quadratic(log_normal(t, noise).sum(-1), t / noise, 1 / noise)
 
     def log_probs(self, f: Values) -> ClassLogProbs:
         return torch.log_softmax(f, -1)

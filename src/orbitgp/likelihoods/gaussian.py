@@ -10,7 +10,7 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from orbitgp.kernels.cholesky import cholesky
-from orbitgp.likelihoods.base import Latents, Locals, LogProbs, Moments, Quadratic, Values, log_normal
+from orbitgp.likelihoods.base import Latents, Likelihood, Locals, LogProbs, Moments, Quadratic, Values, log_normal
 from orbitgp.likelihoods.classification import Classification, ClassLogProbs, ClassProbs, ClassTargets, Labels
 from orbitgp.likelihoods.noise import Noise
 from orbitgp.likelihoods.predictive import ScaleMixture
@@ -66,8 +66,7 @@ class Gaussian(Noise):
         return None
 
     def quadratic(self, y: Float[Tensor, "rows columns"], local: Locals | None = None) -> Quadratic:
-        outputs, noise = self.observations(y)
-        return Quadratic(log_normal(outputs, noise).sum(-1), outputs / noise, 1 / noise)
+        return Likelihood.quadratic(self, y, local)
 
     def log_prob(self, y: Float[Tensor, "rows columns"], f: Values) -> LogProbs:
         outputs, noise = self.observations(y)
@@ -180,8 +179,8 @@ class GaussianIndicators(Classification):
         """The variance and the mean of the targets."""
         return float(y.var(0, correction=0).mean()), y.mean(0)
 
-    def quadratic(self, y: ClassTargets, local: Locals | None = None) -> Quadratic:
-        return self.gaussian.quadratic(y)
+    def observations(self, y: ClassTargets) -> tuple[Latents, Latents]:
+        return self.gaussian.observations(y)
 
     def log_prob(self, y: ClassTargets, f: Values) -> LogProbs:
         return self.gaussian.log_prob(y, f)

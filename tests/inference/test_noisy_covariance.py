@@ -91,9 +91,14 @@ def test_more_classes_take_no_more_operations() -> None:
     assert operations(3) == operations(8)
 
 
-def test_functions_with_about_as_many_rows_are_updated_together() -> None:
-    assert [len(update.functions) for update in NoisyCovariance(gram(), smaller_in(9, 12, 10, 11)).updates] == [4]
-    assert [len(update.functions) for update in NoisyCovariance(gram(), smaller_in(5, 0, 12, 7)).updates] == [2, 1]
+def test_functions_with_about_as_many_rows_or_few_are_updated_together(monkeypatch: pytest.MonkeyPatch) -> None:
+    def together(*counts: int) -> list[int]:
+        return [len(update.functions) for update in NoisyCovariance(gram(), smaller_in(*counts)).updates]
+
+    assert together(5, 0, 12, 7) == [4]
+    monkeypatch.setattr("orbitgp.inference.noisy_covariance._FEW", 0)
+    assert together(9, 12, 10, 11) == [4]
+    assert together(5, 0, 12, 7) == [2, 1]
 
 
 def test_memory_says_which_functions_are_updated_together_and_whether_they_take_the_inverse(

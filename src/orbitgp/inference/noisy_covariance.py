@@ -27,6 +27,8 @@ from orbitgp.machine import chunk_elements
 
 Square = Float[Tensor, "rows rows"]
 
+_FEW = 32  # rows: updates of so few cost a call of each operation, whatever their number
+
 
 class _Update(NamedTuple):
     """Functions with about as many rows R of smaller noise, and a root of each, root root^T = (D^-1 - A_RR)^-1.
@@ -176,10 +178,10 @@ def _inverse_among(factor: Square, rows: Int[Tensor, " few"]) -> Float[Tensor, "
 
 
 def _together(counts: list[int], most: int) -> Iterator[slice]:
-    """Runs of functions, largest first, with numbers of rows within a factor two and no more than ``most`` in all."""
+    """Runs of functions, largest first, with about as many rows: within a factor two, or small; ``most`` in all."""
     start = 0
     for stop in range(1, len(counts) + 1):
-        if stop == len(counts) or 2 * counts[stop] < counts[start] or (stop + 1 - start) * counts[start] > most:
+        if stop == len(counts) or 2 * counts[stop] + _FEW < counts[start] or (stop + 1 - start) * counts[start] > most:
             if counts[start]:
                 yield slice(start, stop)
             start = stop

@@ -165,6 +165,8 @@ class Stationary(Covariance):
         return kfu if xb.shape[1] == 1 else kfu.unflatten(1, xb.shape[:2]).mean(2)
 
     def own(self, xa: Blocks, pairing: Pairing) -> Float[Tensor, " rows"]:
+        if xa.shape[1:3] == (1, 1):
+            return self.hyperparameters(xa.shape[-1])[1].to(xa.dtype).expand(len(xa))
         (x,), evaluate, variance = self._prepared(xa.detach().reshape(-1, xa.shape[-1]).mean(0), xa)
         left, right = pair_sides(x, pairing)
         kff = evaluate(left, None if left is right else right, 1) * pair_weights(x, pairing)
@@ -254,10 +256,9 @@ class FeatureMapCovariance(Covariance):
 
 def closed_form(kernel: Kernel, orbit: Orbit) -> Covariance | None:
     """k_f of this k_g and this orbit as a function of the inputs; None where it is not known."""
-    is_rbf = type(unscaled(kernel)) is RBFKernel and isinstance(covariance(kernel), Stationary)
-    if type(orbit) is GaussianNoise and is_rbf:
-        return NoisyRBF(kernel, orbit)
-    return None
+    if type(orbit) is not GaussianNoise or type(unscaled(kernel)) is not RBFKernel:
+        return None
+    return NoisyRBF(kernel, orbit) if isinstance(covariance(kernel), Stationary) else None
 
 
 class NoisyRBF(Stationary):

@@ -93,7 +93,7 @@ class Backbone(nn.Module):
         halves = self.half_precision and x.is_cuda and x.dtype == torch.float32
         with torch.autocast(x.device.type, torch.float16, enabled=halves):
             mapped = self._network.module.to(x.device)((images - mean) / std)
-        if not isinstance(mapped, Tensor) or mapped.ndim < 2 or len(mapped) != len(x):
+        if not isinstance(mapped, Tensor) or mapped.ndim < 2 or mapped.shape[0] != x.shape[0]:
             what = f"shape {tuple(mapped.shape)}" if isinstance(mapped, Tensor) else type(mapped).__name__
             raise ValueError(f"the network must yield one tensor (N, ...), but yields {what}: wrap it so that it does.")
         return F.normalize(mapped.flatten(1).to(x.dtype), dim=1)

@@ -81,7 +81,7 @@ class PatchVectors(WhitenedPatches):
         patches = F.unfold(F.conv2d(images - self.centre.to(x), self.basis.to(x)), size, stride=self.stride).mT
         along = [torch.linspace(-1, 1, side - size + 1, dtype=x.dtype, device=x.device) for side in images.shape[2:]]
         sides = [centres[:: self.stride] / reach for centres in along]
-        places = torch.cartesian_prod(*sides).expand(len(x), -1, 2)
+        places = torch.cartesian_prod(*sides).expand(x.shape[0], -1, 2)
         return torch.cat([self._whitening(x, self.dim)(patches), places], 2)
 
 

@@ -109,7 +109,7 @@ class ShapeHistograms(LearnedConstants):
         if x.ndim not in (2, 3):
             raise ValueError(f"ShapeHistograms takes signals (T,) or (C, T), not inputs of shape {tuple(x.shape[1:])}.")
         width, spread, sharpness, rare = self.constants(x.dtype)
-        rows, length = len(x), x.shape[-1]
+        rows, length = x.shape[0], x.shape[-1]
         x = _centred(x).flatten(1)
         x = (x / _deviation(x)).reshape(-1, length)
         _, slope, curvature = derivatives(x, width * 2.0 ** torch.arange(self.scales).to(x))

@@ -176,7 +176,7 @@ class FiniteOrbit(Orbit):
 
     def select(self, x: Inputs, index: Int[Tensor, "rows samples"]) -> Float[Tensor, "rows samples *features"]:
         """The elements with these indices. Override it where computing all of them first is wasteful."""
-        return self.elements(x)[torch.arange(len(x), device=x.device)[:, None], index]
+        return self.elements(x)[torch.arange(x.shape[0], device=x.device)[:, None], index]
 
     def transform(self, x: Inputs, u: Draws) -> Transformed:
         """All elements, for any u: a finite orbit is enumerated, not drawn."""

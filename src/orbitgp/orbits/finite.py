@@ -111,7 +111,7 @@ class Permutation(FiniteOrbit):
         return x[:, self._index_for(x)]
 
     def select(self, x: Inputs, index: Int[Tensor, "rows samples"]) -> Float[Tensor, "rows samples *features"]:
-        return x[torch.arange(len(x), device=x.device)[:, None, None], self._index_for(x)[index]]
+        return x[torch.arange(x.shape[0], device=x.device)[:, None, None], self._index_for(x)[index]]
 
     def _index_for(self, x: Inputs) -> Int[Tensor, "size dim"]:
         """The permutations of all coordinates of x, where those beyond the first D stay where they are."""

@@ -26,7 +26,7 @@ class FiniteProduct(FiniteOrbit, Parts):
     def elements(self, x: Inputs) -> Elements:
         xa = x[:, None]
         for part in self.parts:
-            xa = part.elements(xa.flatten(0, 1)).reshape(len(x), -1, *x.shape[1:])
+            xa = part.elements(xa.flatten(0, 1)).reshape(x.shape[0], -1, *x.shape[1:])
         return xa
 
     def weights(self) -> Float[Tensor, " size"] | None:

@@ -124,7 +124,7 @@ class NoisySort(Orbit):
         noisy = norms[:, None] + self.noise.detach() * torch.special.ndtri(u)
         last = noisy.masked_fill(norms[:, None] == 0, -torch.inf).argsort(dim=-1, descending=True, stable=True)
         order = plain[:, None].expand_as(last).gather(-1, last)
-        rows = torch.arange(len(x), device=x.device)[:, None, None, None]
+        rows = torch.arange(x.shape[0], device=x.device)[:, None, None, None]
         return x[rows, order[..., None], order[..., None, :]] + 0.0 * self.noise  # the gradient in the noise is zero
 
 
@@ -138,4 +138,4 @@ class PlainSort(FiniteOrbit):
     size = 1
 
     def elements(self, x: Inputs) -> Elements:
-        return NoisySort(0.0, learn=False).to(x).transform(x, x.new_full((len(x), 1, x.shape[-1]), 0.5))
+        return NoisySort(0.0, learn=False).to(x).transform(x, x.new_full((x.shape[0], 1, x.shape[-1]), 0.5))

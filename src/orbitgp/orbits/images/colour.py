@@ -125,7 +125,7 @@ class Blur(ImageOrbit):
         self.check(x.shape[1:])
         reach = 1 + ceil(5 * PIXELS * max(abs(end) for end in self.width.ends()))
         weights = bells(PIXELS * self.width(u).abs(), reach)
-        images = x.reshape(len(x), -1, *x.shape[-2:])
+        images = x.reshape(x.shape[0], -1, *x.shape[-2:])
         padded = F.pad(images, (reach,) * 4, mode="replicate")
         across = torch.einsum("nsk,nchwk->nschw", weights, padded.unfold(3, 2 * reach + 1, 1))
         blurred = torch.einsum("nsk,nschwk->nschw", weights, across.unfold(3, 2 * reach + 1, 1))

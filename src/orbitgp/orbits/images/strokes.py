@@ -44,7 +44,7 @@ class Thickness(ImageOrbit):
 def dilated(x: Inputs, reach: int) -> list[Inputs]:
     """Brightest values within 1, 2, … pixels. Crosses and squares in turn make octagons, which approximate discs."""
     height, width = x.shape[-2:]
-    images = x.reshape(len(x), -1, height, width)
+    images = x.reshape(x.shape[0], -1, height, width)
     result = []
     for step in range(reach):
         padded = F.pad(images, (1, 1, 1, 1))  # outside the image is zero

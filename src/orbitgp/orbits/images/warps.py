@@ -176,9 +176,9 @@ class Points:
         if border != "zero":
             axes = zip(planes.unbind(1), (width, height), (across, down), strict=True)
             planes = torch.stack([_inside(place, n, outer, border) for place, n, outer in axes], dim=1)
-        full = planes.expand(len(images), -1, samples, -1, -1)
+        full = planes.expand(images.shape[0], -1, samples, -1, -1)
         padded = F.pad(images, (0, across - width, 0, down - height))
-        grid = full.reshape(len(images), 2, samples * height, width).permute(0, 2, 3, 1)
+        grid = full.reshape(images.shape[0], 2, samples * height, width).permute(0, 2, 3, 1)
         return F.grid_sample(padded, grid, align_corners=False)
 
     def each_in(self, images: Float[Tensor, "rows samples channels height width"], border: Border = "zero") -> Tensor:

@@ -96,7 +96,7 @@ class SignalWarp(SignalOrbit):
             u = u[:1]
         centre = (length - 1) / 2
         t = self.times(torch.arange(length, dtype=x.dtype, device=x.device) - centre, u[:, :, None])
-        position = (t + centre).expand(len(u), samples, length)
+        position = (t + centre).expand(u.shape[0], samples, length)
         xa = interpolate(x.reshape(rows, -1, length), position, self.border, self.interpolation)
         return xa.reshape(rows, samples, *x.shape[1:])
 

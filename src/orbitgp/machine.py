@@ -83,6 +83,11 @@ def in_smaller_chunks(work: Callable[Arguments, Result]) -> Callable[Arguments, 
     return repeated
 
 
+def split_rows(x: Tensor, rows: int) -> Tensors:
+    """Parts of this many rows; a graph that is exported is for any number of rows, and has one part."""
+    return (x,) if torch.compiler.is_exporting() else x.split(rows)
+
+
 def in_parts(work: Callable[[Tensor], Tensors], parts: Tensors, kept: int = 1) -> Tensors:
     """What work makes of all rows, part for part. For the gradient of more than ``kept`` parts, it is done again."""
     again = torch.is_grad_enabled() and len(parts) > kept

@@ -28,6 +28,7 @@ from torch import Tensor
 
 from orbitgp.kernels.covariance import Centre, Covariance, Cross, OthersSeen, Seen, Stationary, covariance
 from orbitgp.kernels.patches import WhitenedPatches
+from orbitgp.machine import split_rows
 from orbitgp.orbits.sampling import Blocks, Pairing
 
 _SUMS = 2**14  # on each side of a matrix of them
@@ -147,4 +148,4 @@ class ConvolutionalCovariance(Covariance):
     def own(self, xa: Blocks, pairing: Pairing) -> Float[Tensor, " rows"]:
         patches = self.kernel.patches(xa).flatten(2, 3)
         step = max(1, _PAIRS // (patches.shape[1] * patches.shape[2]) ** 2)
-        return torch.cat([self.of_patches.own(part, pairing) for part in patches.split(step)])
+        return torch.cat([self.of_patches.own(part, pairing) for part in split_rows(patches, step)])

@@ -31,6 +31,7 @@ from torch import Tensor, nn
 
 from orbitgp.kernels.feature_maps import FeatureMapKernel
 from orbitgp.kernels.radial import BlockSums, Exponents
+from orbitgp.machine import split_rows
 from orbitgp.orbits import GaussianNoise, Orbit
 from orbitgp.orbits.sampling import Blocks, Pairing, pair_sides, pair_weights
 
@@ -135,12 +136,15 @@ def loses_digits(
 
     In the precision of ``sharpness`` = 1 / lengthscale^2, |x - z|^2 = |x|^2 - 2 x.z + |z|^2 is off by the rounding of
     its largest term. A kernel that is not smooth has a kink where points are equal, and takes the root of that: of
-    nearly equal points it then has half the digits, wherever they lie. A GPU is not asked: the host would wait.
+    nearly equal points it then has half the digits, wherever they lie. A GPU is not asked: the host would wait. Nor is
+    a graph that is exported: its points are not known.
     """
     if points.is_cuda or not points.numel():
         return False
     if not smooth:
         return True
+    if torch.compiler.is_exporting():
+        return False
     farthest = float(torch.linalg.vector_norm(points.detach() - centre, dim=-1).max())
     return not farthest**2 * float(sharpness.detach()) <= LOST[sharpness.dtype] / torch.finfo(sharpness.dtype).eps
 
@@ -159,7 +163,7 @@ class Stationary(Covariance):
             return self.sums(xa, xb, xb.detach()[0].mean(0) if centre is None else centre)
         size, z = xa.shape[1], xb.flatten(0, 1)
         (x, points), evaluate, variance = self._prepared(z.detach().mean(0), xa, z)
-        parts = x.split(max(1, _AT_ONCE[x.is_cuda] // max(1, size * len(z))))
+        parts = split_rows(x, max(1, _AT_ONCE[x.is_cuda] // max(1, size * len(z))))
         kfu = torch.cat([evaluate(part.flatten(0, 1), points, size) for part in parts]) * (variance / size)
         kfu = kfu.to(xa.dtype)
         return kfu if xb.shape[1] == 1 else kfu.unflatten(1, xb.shape[:2]).mean(2)

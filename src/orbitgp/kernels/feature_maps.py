@@ -23,7 +23,7 @@ from gpytorch.kernels import Kernel
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from orbitgp.machine import in_parts
+from orbitgp.machine import in_parts, split_rows
 from orbitgp.orbits.images.warps import as_inputs
 
 
@@ -57,7 +57,7 @@ class FeatureMapKernel(Kernel):
         A map may need many times the memory of its input. For the gradient of many rows, it is computed again.
         """
         rows = as_inputs(x, self.image_shape)
-        parts = rows.split(max(1, _PART[rows.is_cuda] // x.shape[-1]))
+        parts = split_rows(rows, max(1, _PART[rows.is_cuda] // x.shape[-1]))
         (mapped,) = in_parts(self._mapped, parts, _KEPT[rows.is_cuda])
         return mapped.reshape(*x.shape[:-1], mapped.shape[-1])
 

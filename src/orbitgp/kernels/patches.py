@@ -19,7 +19,7 @@ from torch import Tensor
 
 from orbitgp.kernels.image_maps import check_images
 from orbitgp.kernels.learned_constants import LearnedConstants, windows
-from orbitgp.machine import chunk_elements, in_parts
+from orbitgp.machine import chunk_elements, in_parts, split_rows
 
 Images = Float[Tensor, "rows channels height width"]
 Patches = Float[Tensor, "*batch pixels"]
@@ -194,7 +194,7 @@ class PatchDictionary(WhitenedPatches):
             return (F.normalize(torch.log1p(means / level).flatten(1), dim=1).view_as(means),)
 
         numbers = height * width * 4 * sum(compared.shape)  # of one image, at the peak
-        (maps,) = in_parts(pooled, images.split(max(1, chunk_elements(x.device) // numbers)))
+        (maps,) = in_parts(pooled, split_rows(images, max(1, chunk_elements(x.device) // numbers)))
         return maps
 
 

@@ -23,6 +23,7 @@ from torch import Tensor
 
 from orbitgp.likelihoods.base import Latents, Likelihood, LogProbs, Values
 from orbitgp.likelihoods.predictive import Categorical
+from orbitgp.machine import split_rows
 
 Labels = Int[Tensor, " rows"]
 Sure = Bool[Tensor, " rows"]
@@ -115,5 +116,5 @@ def normal_average(
     z, weights = z.to(mean), weights.to(mean)
     std = variance.clamp_min(0.0).sqrt()
     step = max(1, _MAX_ELEMENTS // z.numel())
-    blocks = zip(mean.split(step), std.split(step), strict=True)
+    blocks = zip(split_rows(mean, step), split_rows(std, step), strict=True)
     return torch.cat([torch.einsum("q,q...->...", weights, function(m + s * z[:, None])) for m, s in blocks])

@@ -195,12 +195,19 @@ class InvariantGP(nn.Module):
         with self.cached_inducing_features():
             factor = self.factor()
             for part in x.split(self.rows_at_once(x, num_samples)):
-                a, mean, kff, pairing = self.whitened_means(self.orbit.shared_samples(part, num_samples, seed), factor)
-                means.append((mean + a @ self.q_mean)[:, 0])
-                variance = kff[:, None] + self._reduced(a, pairing)
-                # A posterior variance of a real GP: below zero only by rounding.
-                variances.append(variance.clamp_min(0.0).expand(-1, self.num_latents))
+                mean, variance = self.marginals(
+                    self.whitened_means(self.orbit.shared_samples(part, num_samples, seed), factor)
+                )
+                means.append(mean)
+                variances.append(variance)
         return torch.cat(means), torch.cat(variances)
+
+    def marginals(self, known: WhitenedMeans) -> tuple[Means, Means]:
+        """Mean and variance of f of each row, where samples are a finite orbit, in one block."""
+        a, mean, kff, pairing = known
+        variance = kff[:, None] + self._reduced(a, pairing)
+        # A posterior variance of a real GP: below zero only by rounding.
+        return (mean + a @ self.q_mean)[:, 0], variance.clamp_min(0.0).expand(-1, self.num_latents)
 
     def predict_mean(self, x: Inputs, num_samples: int | None = 64, seed: int = 0) -> Means:
         """The mean of f, with the same draws. The variance costs little more here."""

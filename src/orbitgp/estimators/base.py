@@ -28,6 +28,7 @@ from orbitgp.estimators import initialise, validation
 from orbitgp.estimators.compact import Compacts
 from orbitgp.estimators.data import ChecksData, check_images, parts
 from orbitgp.estimators.evidence import exact_evidence, sparse_evidence
+from orbitgp.estimators.export import Exports
 from orbitgp.estimators.initialise import Fit, Problem, Seeds
 from orbitgp.estimators.presentation import Presents
 from orbitgp.estimators.saving import load_estimator, save_estimator
@@ -62,7 +63,7 @@ Estimator = TypeVar("Estimator", bound="InvariantEstimator")
 
 
 @dataclass(eq=False, repr=False)
-class InvariantEstimator(Presents, Compacts, ChecksData):
+class InvariantEstimator(Presents, Compacts, Exports, ChecksData):
     """The arguments, ``fit`` and the latent predictions of both estimators."""
 
     orbit: Orbit | str | None = None
@@ -286,8 +287,12 @@ class InvariantEstimator(Presents, Compacts, ChecksData):
         device, model = validation.usable_device(self.device), self.model_
         if device.type != "cpu":
             model = model.copied_to(device) if isinstance(model, ExactGP) else deepcopy(model).to(device)
-        asked = validation.training_options(self.training).num_predict_samples
-        whole = isinstance(self.orbit_, FiniteOrbit) and self.orbit_.size <= (asked or PREDICT_ELEMENTS)
-        samples = None if whole else asked or MOST_DRAWS
+        samples = self._num_predict_samples()
         inputs = (self._tensor(self._new_inputs(part), device) for part in parts(X))
         return [predict(model, x, samples) for x in inputs]
+
+    def _num_predict_samples(self) -> int | None:
+        """The number of draws of a prediction, or None where a finite orbit is enumerated."""
+        asked = validation.training_options(self.training).num_predict_samples
+        whole = isinstance(self.orbit_, FiniteOrbit) and self.orbit_.size <= (asked or PREDICT_ELEMENTS)
+        return None if whole else asked or MOST_DRAWS

@@ -8,14 +8,16 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pandas as pd
 import pytest
 import torch
+from gpytorch.kernels import RQKernel
 from numpy.testing import assert_allclose
 from sklearn.exceptions import NotFittedError
 from torch import Tensor
 
 from orbitgp import InvariantGPClassifier, InvariantGPRegressor, datasets
-from orbitgp.orbits import Permutation
+from orbitgp.orbits import Orbit, Permutation
 
 RUN = """
 import sys, torch
@@ -77,4 +79,32 @@ def test_what_cannot_be_exported_is_said(regressor: Any, tmp_path: Path) -> None
     counts = InvariantGPRegressor(likelihood="negative-binomial", max_steps=1).fit(x, y.round())
     with pytest.raises(ValueError, match="NegativeBinomial cannot be exported"):
         counts.compact(5).export(path)
+    mixed = InvariantGPRegressor(kernel=RQKernel(), max_steps=1).fit(x, y)
+    with pytest.raises(ValueError, match="other than RBF and Matérn"):
+        mixed.compact(5).export(path)
+    words = pd.DataFrame({"a": x[:, 0], "b": ["u", "v", "w"] * 4})
+    with pytest.raises(ValueError, match="words, dates or gaps"):
+        InvariantGPRegressor(max_steps=1).fit(words, y).compact(5).export(path)
+    assert list(tmp_path.iterdir()) == []
+
+
+class Doubtful(Orbit):
+    """An orbit that asks for numbers, or does something else where it is exported."""
+
+    num_draws = 1
+    asks = True
+
+    def transform(self, x: Tensor, u: Tensor) -> Tensor:
+        far = (self.asks and bool(x.max() > 1e9)) or torch.compiler.is_exporting()
+        return x[:, None] + u * (1.0 + far)
+
+
+@pytest.mark.slow
+def test_a_program_that_cannot_be_or_is_wrong_is_not_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    fitted = InvariantGPRegressor(Doubtful(), random_state=0, num_samples=2, max_steps=1).fit(*table(12)).compact(5)
+    with pytest.raises(ValueError, match=r"torch\.export cannot follow this model .* depends on numbers"):
+        fitted.export(tmp_path / "model.pt2")
+    monkeypatch.setattr(Doubtful, "asks", False)
+    with pytest.raises(ValueError, match="would not predict what the model does"):
+        fitted.export(tmp_path / "model.pt2")
     assert list(tmp_path.iterdir()) == []

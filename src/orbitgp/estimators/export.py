@@ -50,7 +50,7 @@ class Exports:
         ``x`` is a tensor (N, *``input_shape_``), in single precision for images and in double precision for tables.
         Memory grows with N. A classifier yields what ``predict_proba`` does, a regressor the mean and the standard
         deviation. Models of exact inference are made small first, by ``compact``. What ``torch.export.load`` returns,
-        ``torch.onnx.export`` turns into ONNX.
+        ``torch.onnx.export`` turns into ONNX. Unlike a saved model, a program is code: load those that you trust.
         """
         check_is_fitted(self)
         path, model = Path(path), self.model_

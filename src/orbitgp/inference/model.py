@@ -195,9 +195,8 @@ class InvariantGP(nn.Module):
         with self.cached_inducing_features():
             factor = self.factor()
             for part in x.split(self.rows_at_once(x, num_samples)):
-                mean, variance = self.marginals(
-                    self.whitened_means(self.orbit.shared_samples(part, num_samples, seed), factor)
-                )
+                samples = self.orbit.shared_samples(part, num_samples, seed)
+                mean, variance = self.marginals(self.whitened_means(samples, factor))
                 means.append(mean)
                 variances.append(variance)
         return torch.cat(means), torch.cat(variances)

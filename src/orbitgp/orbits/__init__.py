@@ -3,7 +3,6 @@
 from orbitgp.orbits.base import Composition, FiniteOrbit, Identity, Orbit
 from orbitgp.orbits.description import Description, Quantity
 from orbitgp.orbits.finite import ChannelPermutation, Flip, Permutation, Reversal, Rotate90, Shuffle, SignChange
-from orbitgp.orbits.finite_product import FiniteProduct
 from orbitgp.orbits.images.affine import Affine, Rotation, Scale, Shear, Translation
 from orbitgp.orbits.images.colour import Blur, Cutout, Gamma, Hue, Saturation, Stain
 from orbitgp.orbits.images.deformation import LocalDeformation
@@ -14,7 +13,7 @@ from orbitgp.orbits.sampling import Pairing, Samples
 from orbitgp.orbits.signals.timewarp import TimeWarp
 from orbitgp.orbits.signals.warps import SignalOrbit, SignalWarp, SignalWarpProduct, TimeScale, TimeShift
 from orbitgp.orbits.values import Baseline, Brightness, Contrast, Gain, GaussianNoise, Offset, Smoothing
-from orbitgp.orbits.weighted import Weighted
+from orbitgp.orbits.weighted import FiniteProduct, Weighted
 
 __all__ = [
     "Affine", "Atoms", "Baseline", "Blur", "Brightness", "ChannelPermutation", "Composition", "Contrast", "Cutout",

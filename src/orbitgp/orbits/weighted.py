@@ -1,4 +1,6 @@
-"""Finite orbits whose elements are not equally likely: symmetries that hold in part, by as much as the data support.
+"""Finite orbits made of others: with elements that are not equally likely, and one after the other.
+
+Weights say that symmetries hold in part, by as much as the data support.
 
 With probabilities w_i of the elements g_i of an orbit, the first of which is the identity,
 
@@ -21,11 +23,15 @@ Both ends are within reach: s is reflected at 0 and at 1, and w is smooth there.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from functools import reduce
+from math import prod
+
 import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from orbitgp.orbits.base import FiniteOrbit, Orbit
+from orbitgp.orbits.base import FiniteOrbit, Orbit, Parts
 from orbitgp.orbits.description import Description, Quantity
 from orbitgp.orbits.ranges import Number, reflected
 from orbitgp.orbits.sampling import Elements, Inputs
@@ -80,3 +86,34 @@ class Weighted(FiniteOrbit):
         others = self.weights().tolist()[1:]
         values = {f"weight_{i}": w for i, w in enumerate(others, 1)} if self.each else {"weight": others[0]}
         return Description(f"Weighted {self.orbit.describe().title}", {name: Quantity(w) for name, w in values.items()})
+
+
+class FiniteProduct(FiniteOrbit, Parts):
+    """Each element of the first part, followed by each of the second, and so on. Probabilities are products, too."""
+
+    parts: Sequence[FiniteOrbit]
+
+    def __init__(self, parts: Sequence[FiniteOrbit]) -> None:
+        super().__init__(parts)
+        self.size = prod(part.size for part in self.parts)
+
+    def elements(self, x: Inputs) -> Elements:
+        xa = x[:, None]
+        for part in self.parts:
+            xa = part.elements(xa.flatten(0, 1)).reshape(x.shape[0], -1, *x.shape[1:])
+        return xa
+
+    def weights(self) -> Float[Tensor, " size"] | None:
+        found = [part.weights() for part in self.parts]
+        known = [weights for weights in found if weights is not None]
+        if not known:
+            return None
+        each = [known[0].new_ones(p.size) / p.size if w is None else w for p, w in zip(self.parts, found, strict=True)]
+        return reduce(lambda before, after: before.outer(after).flatten(), each)  # the last part varies fastest
+
+    def describe(self) -> Description:
+        """The number of elements, or what is learned of their weights."""
+        return FiniteOrbit.describe(self) if self.weights() is None else Parts.describe(self)
+
+
+FiniteOrbit.product = FiniteProduct

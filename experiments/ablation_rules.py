@@ -109,7 +109,7 @@ FIDELITIES = {
     **of(
         Ladder._climb_ladder,
         "drawn",
-        an_end_by_doubling=("if gain < DRAWS_TOLERANCE and abs", "if abs"),
+        an_end_by_doubling=("if abs(gain) < DRAWS_TOLERANCE and abs", "if abs"),
         an_end_by_fresh_draws=("and abs(self.draw_shift) < DRAWS_MARGIN", ""),
     ),
     **of(rungs.rungs, "drawn", sixteen_draws_first=("min(FIRST_DRAWS, draws)", "min(LEAST_DRAWS, draws)")),

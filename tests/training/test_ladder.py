@@ -200,6 +200,23 @@ def test_draws_double_until_fresh_ones_agree() -> None:
     assert solution.log_evidence == climber.history[-1]["bound"]
 
 
+@pytest.mark.parametrize(("change", "draws"), [(0.5, 16), (-0.5, 16), (2.0, 32), (-2.0, 32)])
+def test_draws_double_until_a_doubling_changes_little(
+    change: float, draws: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A doubling that loses evidence says as much as one that gains: the draws before it were too few."""
+    climber = make(Drawn(0.2).double(), *wave(8), several=False)
+    climber.rungs = [Rung(8, 8), Rung(8, 16), Rung(8, 32)]
+
+    def climb(start: Optimum, rung: Rung, last: Rung) -> Optimum:
+        value = change if rung.draws > 8 else 0.0
+        return Optimum(value, start.vector, None, value)
+
+    monkeypatch.setattr(climber, "_climb", climb)
+    climber.run()
+    assert climber.model.num_samples == draws
+
+
 def test_at_the_end_draws_stand_for_the_infinite_orbit() -> None:
     """Its evidence is a closed form. With the fewest draws that a run may end with, evidences are two nats apart
     here."""

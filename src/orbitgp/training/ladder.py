@@ -6,7 +6,7 @@ wider and simpler orbits (:mod:`orbitgp.training.starts`). Three rules make the 
 
 - **Fresh draws decide.** S draws that all data share are a finite orbit, whose evidence contains pairs of equal draws.
   Parameters may feed on these. So each optimum is scored with fresh draws. That score ranks the candidates, and draws
-  double until that gains little, and own draws are not far from it. What only its own draws support is cut back.
+  double until that changes little, and own draws are not far from it. What only its own draws support is cut back.
 - **Neighbours are tried.** Plateaus are rough: climbs also begin at wider and narrower reaches, once and at the end.
 - **The model without an orbit is learned.** Candidates may have its kernel, one is narrow: no orbit ends far below.
 """
@@ -39,7 +39,7 @@ from orbitgp.training.objective import Objective, representative_order
 from orbitgp.training.run import Run
 from orbitgp.training.starts import kernel_starts, move_kernel, move_to, possible_starts
 
-DRAWS_TOLERANCE = 1.0  # nats that the last doubling of draws may gain, and that fresh draws may take away
+DRAWS_TOLERANCE = 1.0  # nats that the last doubling of draws may change, and that fresh draws may take away
 _FINE = 0.05  # nats an iteration, and share of what fresh draws change, below which a climb ends on the last rungs
 _PER_ROW = 2e-5  # the same for each row: evidence of many rows is not worth as many digits
 _LAST_SETS = range(3, 8)  # sets of fresh draws that score the end, three if little depends on them; 1 and 2 have chosen
@@ -160,7 +160,7 @@ class Ladder(Run):
             if self.several and self.learned.is_reach.any() and rung == for_neighbours(self.rungs):
                 survivors = self._beside_neighbours(survivors)
             self.draw_shift, self._best = survivors[0].fresh - survivors[0].value, survivors[0].vector
-            if gain < DRAWS_TOLERANCE and abs(self.draw_shift) < DRAWS_MARGIN:
+            if abs(gain) < DRAWS_TOLERANCE and abs(self.draw_shift) < DRAWS_MARGIN:
                 break
             reached = survivors[0].fresh if self.sees_all else -math.inf
         else:

@@ -130,16 +130,17 @@ class Ladder(Run):
         with suppress(Stopped):  # draws that chose between candidates are no longer fresh
             sets = _LAST_SETS[: 3 if not self.converged or abs(self.draw_shift) < DRAWS_TOLERANCE / 10 else 5]
             rows = self.limit.checked_rows(*self.rung, len(sets), time.perf_counter() - self._clock)
-            found = self._shift(Optimum(math.nan, self.learned.get()), self.rung._replace(rows=rows), sets=sets)
+            found = self._shift(Optimum(math.nan, self.learned.get()), self.rung._replace(rows=rows), None, sets)
             self.draw_shift, self.draw_error = found.value, max(found.error, 0.5 * self.draw_gain)
 
-    def _shift(self, at: Optimum, rung: Rung, halved: bool = False, sets: Sequence[int] = (1, 2)) -> FreshEvidence:
+    def _shift(self, at: Optimum, rung: Rung, of: Objective | None, sets: Sequence[int] = (1, 2)) -> FreshEvidence:
         """Nats that fresh draws add to the evidence there, and their error. Some of the rows tell, in proportion."""
         if rung.draws is None or isinstance(self.model, CollapsedGP):
             return FreshEvidence(0.0, 0.0)
-        rung = rung._replace(rows=min(rung.rows, CHECKED_ROWS))
-        objective, share = self.objective(rung, near=at.vector if halved else None), self.rung.rows / rung.rows
+        few = rung._replace(rows=min(rung.rows, CHECKED_ROWS))
+        near, share = at.vector if of is not None and of.model.corrected else None, self.rung.rows / few.rows
         with self.interruptibly():
+            objective = of if of is not None and few == rung else self.objective(few, near=near)
             fresh = objective.fresh_at(at.vector, sets)
             value = at.value if share == 1 and math.isfinite(at.value) else objective.value_at(at.vector)
             return FreshEvidence(share * (fresh.value - value), share * fresh.error)
@@ -208,7 +209,7 @@ class Ladder(Run):
 
         def scored(o: Optimum) -> Optimum:
             with self.in_budget(rung, best=found):
-                return o._replace(fresh=o.value + self._shift(o, rung, objective.model.corrected).value)
+                return o._replace(fresh=o.value + self._shift(o, rung, objective).value)
 
         best = found = scored(found)
         if found.value - found.fresh <= max(DRAWS_TOLERANCE, _PER_ROW * rung.rows):

@@ -56,11 +56,12 @@ class TestAgainstBruteForce:
         noisy = covariance + likelihood.noise.item() * np.eye(ROWS)
         return float(multivariate_normal(np.zeros(ROWS), noisy).logpdf(y[:, 0].numpy()))
 
-    @pytest.mark.parametrize("sets", [(1, 2), (3, 4, 5)])
-    def test_with_noise_enough(self, sets: tuple[int, ...]) -> None:
+    @pytest.mark.parametrize(("sets", "draws", "each"), [((1, 2), 3, 3), ((3, 4, 5), 3, 3), ((3, 4, 5), 40, 20)])
+    def test_with_noise_enough(self, sets: tuple[int, ...], draws: int, each: int) -> None:
+        """Three sets of many draws have half of them."""
         x, y = table()
-        model, likelihood = drawn_model(x, 0.6, 3), Gaussian(1, 0.4)
-        expected = self.evidence(self.covariance(model, 3, sets), likelihood, y)
+        model, likelihood = drawn_model(x, 0.6, draws), Gaussian(1, 0.4)
+        expected = self.evidence(self.covariance(model, each, sets), likelihood, y)
         found = model.fresh_evidence(likelihood, y, sets=sets)
         assert found.value == pytest.approx(expected, abs=1e-8)
         assert abs(model.log_evidence(likelihood, y) - expected) > 0.01  # pairs of equal draws count there
@@ -142,7 +143,7 @@ class TestAgainstTheInfiniteOrbit:
         wider = 1.0 + 2 * scale**2
         k = torch.exp(-0.5 * torch.cdist(x, x).square() / wider) / wider
         infinite = multivariate_normal(np.zeros(ROWS), k.numpy() + 0.05 * np.eye(ROWS)).logpdf(y[:, 0].numpy())
-        model = ExactGP(kernel, GaussianNoise(scale).double(), x, mean="zero", num_samples=32)
+        model = ExactGP(kernel, GaussianNoise(scale).double(), x, mean="zero", num_samples=64)  # sets of 32
         found = [model.fresh_evidence(likelihood, y, sets=range(5 * i, 5 * i + 5)) for i in range(100)]
         missed = np.array([one.value - infinite for one in found])
         errors = np.array([one.error for one in found])

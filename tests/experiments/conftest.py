@@ -34,6 +34,12 @@ TINY = {
 
 
 @pytest.fixture(autouse=True)
+def quick(one_start: None, short_ends: None, monkeypatch: pytest.MonkeyPatch) -> None:
+    """How far fits come is not looked at, nor how fine pictures are."""
+    monkeypatch.setattr(harness.save_figure, "__defaults__", (20,))
+
+
+@pytest.fixture(autouse=True)
 def few_digits(monkeypatch: pytest.MonkeyPatch) -> Dataset:
     """Noise in place of MNIST, whose files a test does not have."""
     rng = np.random.default_rng(0)

@@ -104,7 +104,6 @@ def test_lists_are_those_of_the_command_line(kind: str) -> None:
     assert list(certainty.LISTS[kind]) == _default_orbits("compare", data)
 
 
-@pytest.mark.usefixtures("one_start")
 def test_support_of_any_orbit_of_a_list_is_false(monkeypatch: pytest.MonkeyPatch) -> None:
     """The targets do not know of the columns' order. With a swap planted among them, the same code finds support."""
     assert not certainty.solve_list("table", 0)["false_support"]

@@ -270,15 +270,18 @@ def test_the_demo_marks_the_learned_angle_on_the_evidence() -> None:
 def test_the_demo_draws_what_it_learned(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr(demo, "NUM_TRAIN", 20)
+    monkeypatch.setattr(demo, "NUM_TRAIN", 12)
     monkeypatch.setattr(demo, "ANGLES", demo.ANGLES[::9])
+    monkeypatch.setattr(demo, "COLUMNS", 3)
+    monkeypatch.setattr(demo, "ROWS", 2)
     demo.main(["--out", str(tmp_path)])
     assert "RBF, rotations learned" in capsys.readouterr().out
     assert (tmp_path / "demo.png").exists()
 
 
 @pytest.mark.slow
-def test_figure1_is_drawn_from_the_record_of_all_digits(tmp_path: Path) -> None:
+def test_figure1_is_drawn_from_the_record_of_all_digits(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(figure1, "SHOWN", (0, 1))
     with pytest.raises(SystemExit, match="there is no record of mnist-affine-0"):
         figure1.main(["--out", str(tmp_path)])
     start = Affine(angle=(-3.0, 8.0)).describe().to_dict()

@@ -20,7 +20,7 @@ def smaller(monkeypatch: pytest.MonkeyPatch, module: Any, **settings: Any) -> No
 
 @pytest.mark.slow
 def test_likelihoods(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    smaller(monkeypatch, likelihoods, num_train=60, max_seconds=1.0)
+    smaller(monkeypatch, likelihoods, num_train=30, max_seconds=0.3)
     likelihoods.EXPERIMENT.main(["--quick", "--out", str(tmp_path), "--names", "gaussian", "dirichlet"])
     found = list(harness.load(tmp_path / "likelihoods.jsonl").values())
     assert [(r["settings"]["model"], r["settings"]["likelihood"]) for r in found] == [
@@ -40,7 +40,7 @@ def test_likelihoods(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: py
 
 @pytest.mark.slow
 def test_local_parameters(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    smaller(monkeypatch, local_parameters, seconds=5.0, max_steps=3, num_train=100, num_inducing=20, num_samples=4)
+    smaller(monkeypatch, local_parameters, seconds=5.0, max_steps=3, num_train=60, num_inducing=12, num_samples=4)
     local_parameters.EXPERIMENT.main(["--quick", "--out", str(tmp_path)])
     found = list(harness.load(tmp_path / "local_parameters.jsonl").values())
     assert [r["settings"]["source"] for r in found] == ["kept", "network"]

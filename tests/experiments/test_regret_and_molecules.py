@@ -13,7 +13,7 @@ import torch
 
 from experiments import molecules, regret
 
-pytestmark = pytest.mark.usefixtures("double", "one_start")
+pytestmark = pytest.mark.usefixtures("double")
 
 
 def test_functions_have_the_symmetry_of_their_task() -> None:

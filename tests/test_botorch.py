@@ -19,7 +19,7 @@ from gpytorch.mlls import ExactMarginalLogLikelihood
 from orbitgp.botorch import InvariantGPModel
 from orbitgp.orbits import FiniteOrbit, Shuffle
 
-pytestmark = pytest.mark.usefixtures("double")
+pytestmark = pytest.mark.usefixtures("double", "one_start")
 
 BOUNDS = torch.tensor([[0.0] * 3, [2.0] * 3], dtype=torch.float64)
 ORDERS = [[0, 1, 2], [1, 2, 0], [2, 0, 1]]

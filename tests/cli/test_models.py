@@ -26,6 +26,8 @@ from orbitgp.datasets.files import load
 from orbitgp.orbits import Affine, Identity, Rotation
 from orbitgp.training.progress import Progress
 
+pytestmark = pytest.mark.usefixtures("one_start")
+
 
 def test_workers_are_counted_in_models(capsys: pytest.CaptureFixture[str]) -> None:
     """Their records come all at once when a model is done."""

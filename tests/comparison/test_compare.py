@@ -26,6 +26,8 @@ from orbitgp.likelihoods import StudentT
 from orbitgp.orbits import GaussianNoise, Identity, Orbit, Permutation
 from tests import new_process
 
+pytestmark = pytest.mark.usefixtures("one_start")
+
 
 def fixed_rbf(lengthscale: float) -> RBFKernel:
     kernel = RBFKernel()
@@ -99,7 +101,7 @@ class TestCompare:
         assert not few.settled
         assert sum(record is None for _, record in told) == 2
         assert few.over_plain() is None
-        more = orbitgp.compare(*symmetric, ["none", "swap(0, 1)"], refine_seconds=600.0, **{**QUICK, "max_steps": 60})
+        more = orbitgp.compare(*symmetric, ["none", "swap(0, 1)"], refine_seconds=600.0, **QUICK)
         assert more.tied == ["swap(0,1)"]
         assert more.over_plain() == pytest.approx(more.rows[1].behind)
         purposes = [model["trained for"] for model in more.to_dict()["models"]["none"]]

@@ -22,6 +22,8 @@ from orbitgp.inference.model import InvariantGP
 from orbitgp.likelihoods import Gaussian
 from orbitgp.orbits import GaussianNoise, Identity, Orbit
 
+pytestmark = pytest.mark.usefixtures("one_start")
+
 ROWS = 50
 
 

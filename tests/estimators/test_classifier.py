@@ -11,6 +11,8 @@ import pytest
 from orbitgp import InvariantGPClassifier, InvariantGPRegressor
 from orbitgp.orbits import GaussianNoise
 
+pytestmark = pytest.mark.usefixtures("one_start")
+
 NAMES = ["bernoulli", "gaussian", "dirichlet"]
 SMALL: dict[str, Any] = {"num_inducing": 8, "random_state": 0}
 

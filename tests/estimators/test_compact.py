@@ -13,6 +13,8 @@ from orbitgp import InvariantGPClassifier, InvariantGPRegressor, datasets
 from orbitgp.inference.model import InvariantGP
 from orbitgp.orbits import Permutation
 
+pytestmark = pytest.mark.usefixtures("one_start")
+
 
 def table(rows: int = 60) -> tuple[np.ndarray, np.ndarray]:
     rng = np.random.default_rng(0)

@@ -12,6 +12,8 @@ from orbitgp import InvariantGPClassifier, compare
 from orbitgp.estimators.data import channels_first, check_images
 from orbitgp.orbits import Flip, Points, Rotation, Scale, Warp
 
+pytestmark = pytest.mark.usefixtures("one_start")
+
 rng = np.random.default_rng(0)
 COLOUR = np.zeros((12, 3, 6, 5))
 COLOUR[:, :, 1:5, 1:4] = rng.uniform(size=(12, 3, 4, 3))

@@ -16,6 +16,8 @@ from orbitgp.orbits import Rotation
 from tests import new_process
 from tests.estimators import peak_memory
 
+pytestmark = pytest.mark.usefixtures("one_start")
+
 ROWS = 90
 
 

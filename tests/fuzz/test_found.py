@@ -19,6 +19,8 @@ from orbitgp.orbits import Brightness, GaussianNoise, Pairing, Permutation, Rota
 from tests.fuzz.invariants import _data, _measured, _rounding, brute_force
 from tests.fuzz.problems import random_problem
 
+pytestmark = pytest.mark.usefixtures("one_start")
+
 SMALL: dict[str, Any] = {"max_steps": 4, "num_samples": 4, "random_state": 0}
 
 

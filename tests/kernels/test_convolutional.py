@@ -15,6 +15,8 @@ from orbitgp.kernels import ConvolutionalKernel, PatchDictionary, PatchVectors, 
 from orbitgp.kernels.feature_maps import prepare
 from orbitgp.orbits.sampling import Pairing
 
+pytestmark = pytest.mark.usefixtures("one_start")
+
 
 def rand(*shape: int, seed: int = 0) -> Tensor:
     return torch.rand(*shape, generator=torch.Generator().manual_seed(seed), dtype=torch.float64)

@@ -18,6 +18,8 @@ from orbitgp.kernels import SNV, ShapeHistograms, SideBySide, SmoothDerivative
 from orbitgp.kernels.signal_maps import derivatives
 from orbitgp.orbits import TimeShift
 
+pytestmark = pytest.mark.usefixtures("one_start")
+
 
 def signals(*shape: int) -> torch.Tensor:
     return torch.randn(*shape, generator=torch.Generator().manual_seed(0), dtype=torch.float64)

@@ -24,6 +24,8 @@ from orbitgp.estimators.validation import trainer_settings
 from orbitgp.orbits import GaussianNoise, Identity, Permutation
 from orbitgp.planning.options import TrainerSettings
 
+pytestmark = pytest.mark.usefixtures("one_start")
+
 SHARED = [
     *(
         "orbit",

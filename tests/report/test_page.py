@@ -27,6 +27,8 @@ from orbitgp.report.cases import score
 from orbitgp.report.charts import STYLE, svg
 from orbitgp.report.page import Content, _cards, _said, page, write_report
 
+pytestmark = pytest.mark.usefixtures("one_start")
+
 EVIL = "<script>alert(1)</script> & \"'"
 VOID = {"meta", "img", "br"}
 

@@ -123,14 +123,13 @@ class TestEstimators:
         loaded.save(tmp_path / "again.safetensors")
         assert content(tmp_path / "again.safetensors") == content(tmp_path / "model.safetensors")
 
-    @pytest.mark.parametrize("inference", ["exact", "sparse"])
     @pytest.mark.parametrize(
-        "kernel",
+        ("kernel", "inference"),
         [
-            ScaleKernel(RBFKernel(active_dims=(0, 1))),
-            ScaleKernel(RBFKernel(ard_num_dims=1), active_dims=(1,)),
-            ScaleKernel(RBFKernel(ard_num_dims=2) + RBFKernel(active_dims=(0,)), active_dims=(0, 1)),
-            ScaleKernel(RBFKernel(active_dims=(0,))) * ScaleKernel(RBFKernel(active_dims=(1,))),
+            (ScaleKernel(RBFKernel(active_dims=(0, 1))), "exact"),
+            (ScaleKernel(RBFKernel(ard_num_dims=1), active_dims=(1,)), "sparse"),
+            (ScaleKernel(RBFKernel(ard_num_dims=2) + RBFKernel(active_dims=(0,)), active_dims=(0, 1)), "exact"),
+            (ScaleKernel(RBFKernel(active_dims=(0,))) * ScaleKernel(RBFKernel(active_dims=(1,))), "sparse"),
         ],
     )
     def test_a_kernel_that_shares_its_columns_with_its_part(self, tmp_path: Path, kernel: Any, inference: Any) -> None:

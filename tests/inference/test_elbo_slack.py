@@ -27,7 +27,7 @@ from orbitgp.orbits.sampling import base_draws
 
 pytestmark = pytest.mark.usefixtures("double")
 
-PROBLEMS, BLOCKS = 200, 8
+PROBLEMS, BLOCKS = 96, 4
 CYCLE = [(0, 1, 2), (1, 2, 0), (2, 0, 1)]
 
 

@@ -104,7 +104,7 @@ def values_and_gradients(
 
 
 EVERY = pytest.mark.parametrize("pairing", PAIRINGS)
-KERNELS = [(s, a, c) for s in SHAPES for a in (False, True) for c in (False, True)]
+KERNELS = [(shape, *has) for shape in SHAPES for has in ((False, True), (True, False))]
 SOME_KERNELS = [("rbf", False, True), ("matern12", True, False)]  # with all pairings; all kernels are with some
 SOME_PAIRINGS = ["three groups", "exact"]
 
@@ -134,8 +134,9 @@ def test_fast_path_equals_the_formula_and_gpytorch_with_all_gradients(
     torch.testing.assert_close(through(generic), truth, rtol=1e-6, atol=1e-6 if shape == "matern12" else 1e-9)
 
 
-@EVERY
-@pytest.mark.parametrize("shape", SHAPES)
+@pytest.mark.parametrize(
+    ("shape", "pairing"), [(s, p) for s in SHAPES for p in PAIRINGS if s == "rbf" or p in SOME_PAIRINGS]
+)
 def test_gradcheck_of_sums(shape: str, pairing: str) -> None:
     kernel = make(shape, False, True)
     rule = PAIRINGS[pairing][0]
@@ -277,12 +278,9 @@ def error_in_float32(shape: str, name: str, offset: float, ard: bool = False) ->
 
 @EVERY
 @pytest.mark.parametrize("shape", ["rbf", "matern32", "matern52"])
-@pytest.mark.parametrize("offset", [0.0, 1000.0])
-def test_single_precision_is_good_to_six_digits_however_far_from_the_origin(
-    shape: str, offset: float, pairing: str
-) -> None:
-    assert error_in_float32(shape, pairing, offset) < 1e-6
-    assert error_in_float32(shape, pairing, offset, ard=True) < 1e-6
+def test_single_precision_is_good_to_six_digits_far_from_the_origin(shape: str, pairing: str) -> None:
+    assert error_in_float32(shape, pairing, 1000.0) < 1e-6
+    assert error_in_float32(shape, pairing, 1000.0, ard=True) < 1e-6
 
 
 @pytest.mark.parametrize("pairing", ["exact", "one element", "without replacement"])

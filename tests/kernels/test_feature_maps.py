@@ -155,9 +155,8 @@ class TestKernel:
         assert model(rand(2, dim)).variance.shape == (2,)
 
     @KINDS
-    @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+    @pytest.mark.parametrize(("dtype", "again"), [(torch.float32, True), (torch.float64, False)])
     @pytest.mark.parametrize("path", ["kernel", "FeatureMapCovariance", "Covariance"])
-    @pytest.mark.parametrize("again", [True, False])
     def test_in_parts_values_and_gradients_are_the_same(
         self, kind: str, dtype: torch.dtype, path: str, again: bool, monkeypatch: pytest.MonkeyPatch
     ) -> None:

@@ -114,10 +114,19 @@ def test_there_is_no_circle() -> None:
 
 def test_scikit_learn_begins_at_the_estimators() -> None:
     """Apart from its data, which are ours, too."""
-    first = LAYERS.index("estimators")
-    learners = ((name, [n for n in imported(tree) if n != "sklearn.datasets"]) for name, tree in modules())
-    users = {layer(name) for name, names in learners if any(n.split(".")[0] == "sklearn" for n in names)}
-    assert {name for name in users if LAYERS.index(name) < first} == set()
+    assert users_before("estimators", "sklearn", but="sklearn.datasets") == set()
+
+
+def test_matplotlib_begins_at_the_pictures() -> None:
+    assert users_before("plotting", "matplotlib") == set()
+    assert "report" in users_before("cli", "matplotlib")
+
+
+def users_before(first: str, package: str, but: str = "") -> set[str]:
+    """Layers before this one that import a package."""
+    names = ((name, [n for n in imported(tree) if n != but]) for name, tree in modules() if name not in ENTRANCES)
+    users = {layer(name) for name, found in names if any(n.split(".")[0] == package for n in found)}
+    return {name for name in users if LAYERS.index(name) < LAYERS.index(first)}
 
 
 def test_other_packages_are_used_by_their_public_modules() -> None:

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+import os
 import signal
+import sys
 import time
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -18,6 +20,7 @@ from orbitgp.training.run import Engine
 pytest.importorskip("typer")
 
 from orbitgp import InvariantGPClassifier, InvariantGPRegressor
+from orbitgp.cli import main
 from orbitgp.cli.run import Run as CommandRun
 from orbitgp.cli.run import read_json
 from orbitgp.comparison.parallel import train
@@ -26,7 +29,8 @@ from orbitgp.orbits import Identity
 from orbitgp.training.ladder import Ladder
 from orbitgp.training.run import Run
 from orbitgp.training.stochastic_steps import StochasticSteps
-from tests.cli.calling import QUICK, call, press_ctrl_c, run
+from tests import new_process
+from tests.cli.calling import QUICK, call, press_ctrl_c
 
 
 @pytest.mark.parametrize(
@@ -197,15 +201,35 @@ def test_a_comparison_that_fails_leaves_nothing(some: Path, here: Path) -> None:
 @pytest.mark.slow
 def test_ctrl_c_ends_a_comparison_and_leaves_nothing(some: Path, here: Path) -> None:
     arguments = ["compare", str(some / "few.npz"), "--jobs", "2", "--max-steps", "5000", "--out", "stopped"]
-    process = run(*arguments)
-    assert "reading" in process.stderr.readline()
-    assert "classification: the targets are" in process.stderr.readline()
-    assert "3 models of 5000 steps, 2 at a time" in process.stderr.readline()
-    process.send_signal(signal.SIGINT)
-    _, err = process.communicate(timeout=300)
-    assert process.returncode == 130, err
-    assert err.strip() == "stopped."
+    err = some / "stderr"
+    process = new_process.start(typed, arguments, str(here), str(err))
+    begun = "3 models of 5000 steps, 2 at a time"
+    until = time.monotonic() + 120
+    while not (err.exists() and begun in err.read_text()):
+        assert process.is_alive()
+        assert time.monotonic() < until
+        time.sleep(0.05)
+    os.kill(process.pid, signal.SIGINT)
+    process.join(300)
+    said = err.read_text()
+    assert process.exitcode == 130, said
+    first, second, third, last = said.splitlines()
+    assert "reading" in first
+    assert "classification: the targets are" in second
+    assert begun in third
+    assert last == "stopped."
     assert list(here.iterdir()) == []  # no model was done
+
+
+def typed(arguments: list[str], folder: str, err: str) -> None:
+    """As from a terminal, but that workers begin with a memory that has all imports."""
+    os.chdir(folder)
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+    os.dup2(os.open(err, os.O_WRONLY | os.O_CREAT), 2)
+    sys.stderr = os.fdopen(2, "w", buffering=1)
+    sys.argv = ["orbitgp", *arguments]
+    with new_process.workers_of_loky():
+        main()
 
 
 @pytest.mark.slow

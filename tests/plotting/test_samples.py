@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
 from io import BytesIO
 from typing import Any
 
@@ -116,9 +114,3 @@ def test_bad_input_in_one_sentence() -> None:
     ):
         with pytest.raises(Exception, match=message):  # the shape checker may be first to refuse
             make()
-
-
-@pytest.mark.slow
-def test_orbits_do_not_import_matplotlib() -> None:
-    code = "import sys, orbitgp.orbits; sys.exit('matplotlib' in sys.modules)"
-    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0

@@ -32,11 +32,11 @@ def target(planted: str, rows: int = 70, seed: int = 0) -> tuple[np.ndarray, np.
 @pytest.mark.parametrize(("planted", "true"), [("none", set()), ("sign", {"sign(0)"})])
 def test_planted_symmetries_are_found_and_others_are_not(planted: str, true: set[str]) -> None:
     X, y = target(planted)
-    found = orbitgp.find_symmetry(X, y, ["swap(0, 1)", "swap(1, 2)", "sign(0)"])
+    found = orbitgp.find_symmetry(X, y, ["swap(0, 1)", "sign(0)"])
     assert set(found.holds) == true
     assert not true & set(found.fails)
     assert sorted([*found.holds, *found.fails, *found.unknown]) == sorted(found.nats)
-    assert found.needed == pytest.approx(-np.log(0.02 / 8))  # three alone and in part, and up to two joins
+    assert found.needed == pytest.approx(-np.log(0.02 / 5))  # two alone and in part, and up to one join
     for name in found.holds:
         assert found.nats[name] > found.needed
         moved = found.orbit.elements(torch.from_numpy(X))[:, 1].numpy()

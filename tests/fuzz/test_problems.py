@@ -10,7 +10,7 @@ from tests.fuzz.problems import random_problem
 
 @pytest.mark.slow
 def test_random_problems() -> None:
-    wrong = {str(random_problem(seed)): found for seed in range(5) if (found := bad(seed))}
+    wrong = {str(random_problem(seed)): found for seed in range(4) if (found := bad(seed))}
     assert not wrong
 
 

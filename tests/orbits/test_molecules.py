@@ -106,7 +106,7 @@ def test_the_evidence_finds_the_noise_and_prefers_it_to_the_plain_sort() -> None
     apart = np.linalg.norm(positions[:, :, None] - positions[:, None], axis=-1) + 1e3 * np.eye(4)
     energy = (np.sqrt(numbers[:, :, None] * numbers[:, None]) * np.exp(-apart)).sum((1, 2))  # in any order
     y = energy + 0.1 * np.random.default_rng(9).normal(size=120)
-    common: Any = {"inference": "exact", "num_samples": 16, "max_steps": 300, "random_state": 0}
+    common: Any = {"inference": "exact", "num_samples": 8, "max_steps": 300, "random_state": 0}
     plain, noisy = (
         InvariantGPRegressor(orbit, training=TrainingOptions(dtype="float64"), **common).fit(
             coulomb_matrices(numbers, positions), y

@@ -56,7 +56,7 @@ class TestAgainstBruteForce:
         noisy = covariance + likelihood.noise.item() * np.eye(ROWS)
         return float(multivariate_normal(np.zeros(ROWS), noisy).logpdf(y[:, 0].numpy()))
 
-    @pytest.mark.parametrize(("sets", "draws", "each"), [((1, 2), 3, 3), ((3, 4, 5), 3, 3), ((3, 4, 5), 40, 20)])
+    @pytest.mark.parametrize(("sets", "draws", "each"), [((1, 2), 3, 3), ((3, 4, 5), 3, 3), ((3, 4, 5), 80, 40)])
     def test_with_noise_enough(self, sets: tuple[int, ...], draws: int, each: int) -> None:
         """Three sets of many draws have half of them."""
         x, y = table()

@@ -37,7 +37,7 @@ from orbitgp.machine import chunk_elements, in_parts
 from orbitgp.orbits import FiniteOrbit, Identity, Orbit
 from orbitgp.orbits.sampling import Inputs, Pairing
 
-_FEW_DRAWS = 16  # of one set; with fewer, its error is large
+_FEW_DRAWS = 32  # of one set; with fewer, its error is large
 
 
 class ExactGP(ExactPredictions):

@@ -1,7 +1,7 @@
 """Who climbs on: the rules by which optima of one rung of the ladder begin the next.
 
 There are three rules. An optimum may still win: it lies behind the best by no more than what more rows or more draws
-could change. It is on a hill of its own: the evidence falls between it and every better one. And at most
+could change. It is on a hill of its own: the evidence falls between it and every better one that stays. And at most
 ``MOST_CONTENDERS`` stay. The same rules tell which neighbours of the best are its rivals.
 """
 

@@ -153,11 +153,11 @@ class Ladder(Run):
             self.rung = rung
             self.draw_shift *= rung.rows / before.rows
             tops = self._climb_each(survivors, before)
-            value_at = self.objective(rung, near=tops[0].vector).value_at
+            value_at = self.objective(rung, near=tops[0].vector).value_at  # few points: no budget is asked
             survivors = contenders(tops, self.sees_all, self.learned, value_at)
             if math.isinf(survivors[0].value):
                 raise FloatingPointError(NOT_FINITE)
-            gain = survivors[0].fresh - reached  # infinite unless only draws have changed
+            gain = survivors[0].fresh - reached  # infinite unless the rung before had all rows
             if self.several and self.learned.is_reach.any() and rung == for_neighbours(self.rungs):
                 survivors = self._beside_neighbours(survivors)
             self.draw_shift, self._best = survivors[0].fresh - survivors[0].value, survivors[0].vector
@@ -246,7 +246,7 @@ class Ladder(Run):
         return [Optimum(-math.inf, vector) for vector in vectors]
 
     def _learn_without_orbit(self, rung: Rung) -> None:
-        """The best is the orbit as given, with the kernel that is best without it, as far as there is time."""
+        """Set the best to the orbit as given, with the kernel that is best without it, as far as there is time."""
         kernel, found = self.model.kernel, list[Optimum]()
         try:
             for start in kernel_starts(kernel):

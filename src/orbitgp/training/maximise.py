@@ -43,8 +43,8 @@ class Optimum(NamedTuple):
     """The highest point of a search: the evidence there, the parameters, and the inverse Hessian as far as it is known.
 
     ``fresh`` is the evidence there with draws of the orbit that the search has not seen. It is minus infinity where it
-    is not known, as of starts, and where the climb failed. Where a climb begins is an ``Optimum`` too:
-    that of the rung before, or a start, whose evidence is not known and counts as minus infinity.
+    is not known, as of starts, and where the climb failed. Where a climb begins is an ``Optimum`` too: that of the rung
+    before, or a start. Parameters are not folded: reaches may be negative, or past their widest.
     """
 
     value: float

@@ -55,14 +55,18 @@ def test_programs_predict_as_the_model_for_any_number_of_rows(regressor: Any, tm
     classifier = InvariantGPClassifier("rotation", random_state=0, num_samples=4, max_steps=1)
     classifier = classifier.fit(digits.x_train[:40], digits.y_train[:40]).compact(20)
     classifier.export(tmp_path / "images.pt2")
+    plain = InvariantGPRegressor(random_state=0, max_steps=3).fit(*table()).compact(20)  # without an orbit
     regressor.export(str(tmp_path / "table.pt2"))
+    plain.export(tmp_path / "plain.pt2")
     images, numbers = torch.tensor(digits.x_test[:50]).float(), torch.tensor(table(90)[0][40:])
-    found = in_another_process(tmp_path, {"images": [images[-n:] for n in rows], "table": [numbers[-n:] for n in rows]})
-    for n, probs, (mean, std) in zip(rows, found["images"], found["table"], strict=True):
+    inputs = {"images": images, "table": numbers, "plain": numbers}
+    found = in_another_process(tmp_path, {name: [x[-n:] for n in rows] for name, x in inputs.items()})
+    for n, probs, *moments in zip(rows, found["images"], found["table"], found["plain"], strict=True):
         assert_allclose(probs, classifier.predict_proba(digits.x_test[50 - n : 50]), rtol=0, atol=1e-5)
-        expected = regressor.predict(numbers[-n:].numpy(), return_std=True)
-        assert_allclose(mean, expected[0], rtol=0, atol=1e-5)
-        assert_allclose(std, expected[1], rtol=0, atol=1e-5)
+        for model, (mean, std) in zip((regressor, plain), moments, strict=True):
+            expected = model.predict(numbers[-n:].numpy(), return_std=True)
+            assert_allclose(mean, expected[0], rtol=0, atol=1e-5)
+            assert_allclose(std, expected[1], rtol=0, atol=1e-5)
     assert [path.name for path in tmp_path.glob(".*")] == []
 
 

@@ -170,7 +170,7 @@ class Stationary(Covariance):
 
     def own(self, xa: Blocks, pairing: Pairing) -> Float[Tensor, " rows"]:
         if xa.shape[1:3] == (1, 1):
-            return self.hyperparameters(xa.shape[-1])[1].to(xa.dtype).expand(len(xa))
+            return self.hyperparameters(xa.shape[-1])[1].to(xa.dtype).expand(xa.shape[0])
         (x,), evaluate, variance = self._prepared(xa.detach().reshape(-1, xa.shape[-1]).mean(0), xa)
         left, right = pair_sides(x, pairing)
         kff = evaluate(left, None if left is right else right, 1) * pair_weights(x, pairing)

@@ -89,6 +89,15 @@ def feature_map(model: Model, patches: int) -> nn.Module:
     return SideBySide(*(nn.Sequential(*stack) if len(stack) > 1 else stack[0] for stack in layers))
 
 
+def with_constants(seen: nn.Module, start: InvariantGPClassifier) -> nn.Module:
+    """A map with the constants that a model has learned, which stay, and with its weights, which may be learned."""
+    seen.load_state_dict(dict(start.kernel_.feature_map.named_parameters()), strict=False)
+    for part in seen.modules():
+        if isinstance(part, WhitenedPatches):
+            part.requires_grad_(False)
+    return seen
+
+
 def first_kernel(model: Model) -> Kernel | None:
     """The kernel where learning begins; None for the default one."""
     if model.size is None:
@@ -219,11 +228,7 @@ class Photographs(harness.Run):
         self, one: Model, start: InvariantGPClassifier, x: np.ndarray, y: np.ndarray, device: str, begun: float
     ) -> tuple[InvariantGPClassifier, Record]:
         """A model with large dictionaries, kernel and noise of more images, and its evidence of yet more."""
-        seen = feature_map(one, self.patches)
-        seen.load_state_dict(dict(start.kernel_.feature_map.named_parameters()), strict=False)
-        for part in seen.modules():
-            if isinstance(part, WhitenedPatches):
-                part.requires_grad_(False)
+        seen = with_constants(feature_map(one, self.patches), start)
         rows, few, most = slice(self.learn_rows), slice(self.choice_rows), slice(self.noise_rows)
         given = x[rows], y[rows], device, start.kernel_.base_kernel, start.likelihood_
         model, found = self.fitted(one.orbit, InTF32(seen), *given, max_steps=self.learn_steps)

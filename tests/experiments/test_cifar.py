@@ -1,4 +1,4 @@
-"""Photographs are read from parts, and the claims are about what the evidence chose."""
+"""Photographs: products of features are the library's covariance, and the evidence decides each step of the search."""
 
 from __future__ import annotations
 
@@ -8,11 +8,18 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 import torch
+from gpytorch.kernels import RBFKernel
+from scipy.stats import multivariate_normal
+from torch import nn
 
 from experiments import cifar
-from experiments.cifar import EXPERIMENT, MODELS, ONE, TWO, Model, Photographs, check, feature_map, read, rescale, table
-from orbitgp import InvariantGPClassifier
-from orbitgp.kernels.feature_maps import FeatureMapKernel, prepare
+from experiments.cifar import EXPERIMENT, FINE, ONE, SECOND, Photographs, Search, check, read, table
+from orbitgp.inference.exact import ExactGP
+from orbitgp.kernels import SideBySide
+from orbitgp.kernels.feature_maps import FeatureMapKernel
+from orbitgp.orbits import Flip, Weighted
+
+SHARE = 0.004  # of the patches: six in one layer
 
 
 def test_parts_are_joined_in_the_order_of_their_names(tmp_path: Path) -> None:
@@ -26,90 +33,103 @@ def test_parts_are_joined_in_the_order_of_their_names(tmp_path: Path) -> None:
         read(tmp_path, "test", 4)
 
 
-def test_layers_side_by_side_see_images_of_32_pixels() -> None:
-    x = torch.rand(3, 3, 32, 32)
-    for stacks, patches in (((ONE,), 8), ((ONE, TWO), 8 + 32)):
-        seen = feature_map(Model("flip", stacks), 8)
-        prepare(seen, x)
-        assert seen(x).flatten(1).shape == (3, 2 * 16 * patches)
+def test_products_of_features_give_the_covariance_of_the_library() -> None:
+    torch.manual_seed(0)
+    x, new = torch.rand(5, 3, 32, 32), torch.rand(4, 3, 32, 32)
+    stacks, weights, length, p = (ONE, (FINE, SECOND)), (0.3, 0.7), 0.6, 0.2
+    inner, cross, own = cifar.sums(stacks, weights, SHARE, x, new)
+    found = [cifar.kernel(products, length, (1 - p, p)) for products in (inner, cross, own)]
+
+    maps = SideBySide(*(cifar.made(stack, SHARE, x) for stack in stacks))
+    maps.log_weights = nn.Parameter(0.5 * torch.tensor(weights).double().log())
+    base = RBFKernel().double()
+    base.lengthscale = length
+    both = torch.cat([x, new])
+    gp = ExactGP(FeatureMapKernel(base, maps, (3, 32, 32)), Weighted(Flip(), p), both)
+    gram = gp.gram()
+    torch.testing.assert_close(found[0], gram[:5, :5].float(), atol=2e-3, rtol=0)
+    torch.testing.assert_close(found[1], gram[5:, :5].float(), atol=2e-3, rtol=0)
+    torch.testing.assert_close(found[2][:, 0], gram[5:, 5:].diagonal().float(), atol=2e-3, rtol=0)
 
 
-def test_a_kernel_has_as_many_places_as_there_are_patches() -> None:
-    x = torch.rand(3, 3, 32, 32)
-    for size in (3, 5):
-        one = Model("flip", size=size)
-        seen, kernel = feature_map(one, 8), cifar.first_kernel(one)
-        prepare(seen, x)
-        assert kernel is not None
-        assert seen(x).shape[1] == kernel.places
-        whole = SimpleNamespace(kernel_=FeatureMapKernel(kernel, seen, (3, 32, 32)))
-        cifar.take_patches(whole, size, 1)
-        assert seen(x).shape[1] == kernel.places == (15 - size) ** 2
+def test_the_evidence_is_that_of_a_normal_density_at_its_best_variance() -> None:
+    rng = np.random.default_rng(0)
+    root, targets = rng.normal(size=(6, 6)), rng.normal(size=(6, 3))
+    k, ratio = root @ root.T, 0.3
+    found = cifar.posterior(torch.from_numpy(k), ratio, torch.from_numpy(targets))
+
+    def nats(variance: float) -> float:
+        density = multivariate_normal(np.zeros(6), variance * (k + ratio * np.eye(6)))
+        return float(density.logpdf(targets.T).sum())
+
+    best = float(found.variance)
+    assert float(found.nats) == pytest.approx(nats(best), rel=1e-10)
+    assert nats(best) > max(nats(0.99 * best), nats(1.01 * best))
 
 
-def test_what_fails_is_left_out(capsys: pytest.CaptureFixture[str]) -> None:
-    with cifar.possibly("a model"):
-        raise RuntimeError("out of memory")
-    assert capsys.readouterr().out == "a model is left out: RuntimeError: out of memory\n"
+@pytest.mark.parametrize("mirrored", [True, False])
+def test_a_fit_ends_where_the_evidence_is_best(mirrored: bool) -> None:
+    torch.manual_seed(1)
+    rows = nn.functional.normalize(torch.randn(40, 4), dim=1)
+    inners = [part @ part.mT for part in (rows, nn.functional.normalize(rows[:, :2], dim=1))]
+    targets = (rows[:20, :1] * rows[:20, 1:2] + 0.1 * torch.randn(20, 1)).double()
+    found = cifar.fit(inners, targets, cifar.first(torch.device("cpu"), mirrored), 60)
+    assert found.mirrored > 0 if mirrored else found.mirrored == 0
+
+    def nats(length: float, ratio: float, share: float) -> float:
+        inner = share * inners[0] + (1 - share) * inners[1]
+        k = cifar.kernel(inner, length, (1 - found.mirrored, found.mirrored))
+        return float(cifar.posterior(k, ratio, targets).nats)
+
+    best = float(found.length.exp()), found.noise, float(found.weights.softmax(0)[0])
+    assert nats(*best) == pytest.approx(found.nats, abs=1e-3)
+    for place, by in ((0, 0.7), (0, 1.4), (1, 0.4), (1, 2.5), (2, 0.7), (2, 1.2)):
+        changed = list(best)
+        changed[place] = min(by * changed[place], 1.0)
+        assert nats(*changed) < found.nats + 0.05
+
+
+def test_a_step_is_taken_where_the_evidence_is_higher(monkeypatch: pytest.MonkeyPatch) -> None:
+    values = iter([5.0, 4.0, 9.0, 9.5])
+    monkeypatch.setattr(cifar, "fit", lambda inners, targets, start, steps: start._replace(nats=next(values)))
+    monkeypatch.setattr(Search, "inner", lambda self, stack: torch.zeros(2, 2))
+    search = Search(torch.zeros(1, 3, 8, 8), torch.zeros(1, 2), 1.0, 9.0)
+    taken = [search.attempt("a step", ({"size": size},), place) for size, place in enumerate((0, 1, 0, 1))]
+    assert taken == [True, False, True, False]  # the last gains less than a nat
+    assert search.stacks == [({"size": 2},)]
+    assert [step["taken"] for step in search.steps] == taken
 
 
 @pytest.mark.slow
-def test_a_small_run_goes_through_both_kinds_of_models(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_small_run_tells_smooth_images_from_rough_ones(tmp_path: Path) -> None:
     rng = np.random.default_rng(0)
-    labels = np.arange(34) % 2
-    images = (
-        rng.integers(0, 40, (34, 32, 32, 3))
-        + 200 * (rng.random((34, 32, 1, 1)) < 0.5) * (labels == 1)[:, None, None, None]
-    )
-    np.savez(tmp_path / "all.npz", x_train=images[:24], y_train=labels[:24], x_test=images[24:], y_test=labels[24:])
-    kept = ("one layer, none", "one layer, flip", "mean over patches of 5, flip")
-    monkeypatch.setattr(cifar, "MODELS", {name: MODELS[name] for name in kept})
-    sizes = {"choice_rows": 12, "choice_patches": 8, "choice_steps": 2, "learn_rows": 14, "learn_steps": 2}
-    record = Photographs(str(tmp_path), **sizes, noise_rows=8, patches=8, seconds=0.0).run()
-    said = capsys.readouterr().out
-    assert "it takes every second one in every second row" in said
-    assert set(record["choice"]) == set(kept)
-    nats = {name: found["evidence of more"] for name, found in record["larger"].items()}
-    assert record["chosen"] == max(nats, key=lambda name: nats[name])
-    assert "mean over patches of 5, flip" in nats
-    assert record["metrics"]["error_rate"] <= 0.2
-    assert record["data"]["train"] == 24
-    assert "mean over patches" in table([record])
-    assert f"{'seed 0: the evidence wants reflections'}" in check([record])
-
-
-def test_a_map_in_tf32_is_the_same_map() -> None:
-    x, seen = torch.rand(3, 3, 32, 32), feature_map(Model("flip", (ONE, TWO)), 8)
-    prepare(wrapped := cifar.InTF32(seen), x)
-    torch.testing.assert_close(wrapped(x), seen(x))
-    assert torch.get_float32_matmul_precision() == "highest"
-
-
-def test_variance_and_noise_have_the_most_evidence() -> None:
-    rng = np.random.default_rng(0)
-    x = rng.normal(size=(40, 2))
-    y = (x[:, 0] + 0.3 * rng.normal(size=40) > 0).astype(int)
-    model = InvariantGPClassifier(likelihood="gaussian", inference="exact", max_steps=2, random_state=0).fit(x, y)
-    kernel, likelihood, names = model.kernel_, model.likelihood_, ("model_", "likelihood_", "classes_")
-    seen = SimpleNamespace(kernel_=kernel, **{name: getattr(model, name) for name in names})
-    rescale(seen, x, y, "cpu")
-    exact, noise = model.model_.restricted(torch.from_numpy(x), None), likelihood.gaussian
-    exact.prior_mean.bias.requires_grad_(False)
-    targets = likelihood.encode(torch.from_numpy(y))
-    best, variance, before = exact.log_evidence(likelihood, targets), kernel.outputscale.item(), noise.noise.item()
-    for by in (0.9, 1.1):
-        kernel.outputscale = by * variance
-        assert exact.log_evidence(likelihood, targets) < best
-        kernel.outputscale = variance
-        noise.set_noise(by * before)
-        assert exact.log_evidence(likelihood, targets) < best
-        noise.set_noise(before)
+    labels = np.arange(60) % 2
+    images = rng.integers(0, 256, (60, 32, 32, 3))
+    images[labels == 1] = images[labels == 1, ::8, ::8].repeat(8, 1).repeat(8, 2)
+    np.savez(tmp_path / "all.npz", x_train=images[:40], y_train=labels[:40], x_test=images[40:], y_test=labels[40:])
+    sizes = {"choice_rows": 20, "share": SHARE, "last_share": SHARE, "search_seconds": 2.0, "evaluations": 4}
+    record = Photographs(str(tmp_path), **sizes).run()
+    assert record["metrics"]["error_rate"] == 0.0
+    assert record["data"] == {"name": "CIFAR-10", "train": 40, "test": 20}
+    taken = [step["nats"] for step in record["choice"] if step["taken"] and step["step"] != "all patches"]
+    assert taken == sorted(taken)
+    assert "| **all images** | 40 |" in table([record])
+    held_out = Photographs(str(tmp_path), held_out=10, **sizes).run()
+    assert held_out["data"] == {"name": "CIFAR-10", "train": 30, "test": 10}
 
 
 def test_goals_are_asked_of_all_images() -> None:
-    choice = {name: {"evidence": {"value": float(k)}} for k, name in enumerate(MODELS)}
-    record = {"choice": choice, "settings": {"seed": 0}, "data": {"train": 50_000}, "metrics": {"error_rate": 0.115}}
-    assert list(check([record]).values()) == [True, True, True, False]
+    choice = [{"step": f"one layer, {name}", "nats": nats} for name, nats in (("reflections", 3.0), ("none", 1.0))]
+    record = {
+        "choice": choice,
+        "settings": {"seed": 0},
+        "data": {"train": 50_000},
+        "metrics": {"error_rate": 0.115},
+        "seconds": {"all": 700.0},
+    }
+    assert list(check([record]).values()) == [True, True, True, False, False]
+    assert list(check([{**record, "data": {"train": 100}}]).values()) == [True]
     assert EXPERIMENT.parser().parse_args(["--folder", "x"]).folder == Path("x")
+    assert (
+        len(EXPERIMENT.plan(SimpleNamespace(**vars(EXPERIMENT.parser().parse_args(["--quick", "--seeds", "1"]))))) == 1
+    )

@@ -12,7 +12,6 @@ import torch
 from torch import nn
 
 from experiments import few_photographs
-from experiments.cifar import Photographs
 from experiments.few_photographs import Few, augmented, check, network, table
 
 
@@ -38,19 +37,18 @@ def test_classes_are_balanced_and_the_evidence_chooses(tmp_path: Path, monkeypat
     np.savez(tmp_path / "all.npz", x_train=images, y_train=[0, 1, 2] * 4, x_test=images[:3], y_test=[0, 1, 2])
     seen = []
 
-    def fitted(self: Any, orbit: str, seen_map: Any, x: Any, y: Any, *_: Any, **__: Any) -> Any:
+    def fitted(seen_map: Any, x: Any, y: Any, *_: Any) -> Any:
         seen.append(y)
         right = len(seen) >= len(few_photographs.KINDS)
-        model = SimpleNamespace(
+        return SimpleNamespace(
             classes_=np.arange(3),
             predict_proba=lambda x: np.eye(3) if right else None,
             evidence_=SimpleNamespace(value=float(len(seen))),
             kernel_=SimpleNamespace(base_kernel=None, feature_map=nn.Identity()),
             likelihood_=None,
         )
-        return model, {}
 
-    monkeypatch.setattr(Photographs, "fitted", fitted)
+    monkeypatch.setattr(few_photographs, "fitted", fitted)
     monkeypatch.setattr(few_photographs, "network", lambda *_, **__: np.eye(3)[[0, 1, 1]])
     record = Few(str(tmp_path), (2, 3), most=2).run()
     kinds = len(few_photographs.KINDS)  # three of each class are more than tell which model is best

@@ -38,7 +38,7 @@ def test_code_can_be_parsed(tool: str) -> None:
     for orbit in (EVERYTHING, "none", "flip", "rotate90", "weighted(flip, 0.3)", "rotation(20)*flip"):
         text = augmentation(make_orbit(orbit, square), square, tool)
         ast.parse(text)
-        assert ("was not tried" in text) == (tool not in ("albumentations", "kornia"))
+        assert ("was not tried" in text) == (tool == "nnunet")
 
 
 def test_a_learned_weight_is_the_probability_of_a_mirror_image() -> None:
@@ -100,6 +100,38 @@ def test_kornia_takes_it_and_goes_as_far() -> None:
     pair = torch.tensor([0.0, 1.0]).expand(2000, 1, 1, 2)
     mirrored = scope["transform"](pair)[:, 0, 0, 0].mean()
     assert float(mirrored) == pytest.approx(0.25, abs=0.04)
+
+
+def test_torchvision_takes_it_and_goes_as_far() -> None:
+    pytest.importorskip("torchvision")
+    torch.manual_seed(0)
+    scope: dict[str, object] = {}
+    x = torch.rand(3, 20, 20)
+    for part in (*EVERYTHING.split("*"), "rotate90", "flip"):
+        exec(augmentation(make_orbit(part, (3, 20, 20)), (3, 20, 20), "torchvision"), scope)
+        assert scope["transform"](x).shape == x.shape
+
+    def drawn(part: str, image: torch.Tensor, times: int) -> torch.Tensor:
+        exec(augmentation(make_orbit(part, tuple(image.shape)), tuple(image.shape), "torchvision"), scope)
+        return torch.stack([scope["transform"](image) for _ in range(times)])
+
+    moved = drawn("brightness(0.1)", torch.full((3, 4, 4), 0.5), 300)[:, 0, 0, 0] - 0.5
+    assert float(moved.abs().max()) == pytest.approx(0.1, rel=0.05)
+    contrasts = (
+        drawn("contrast((0.5, 2.0))", torch.tensor([0.4, 0.6]).expand(3, 2, 2), 300).diff(dim=-1)[:, 0, 0, 0] / 0.2
+    )
+    assert float(contrasts.min()) == pytest.approx(0.5, rel=0.1)
+    assert float(contrasts.max()) == pytest.approx(2.0, rel=0.1)
+    pair = torch.tensor([0.0, 1.0]).expand(1, 1, 2)
+    assert float(drawn("weighted(flip, 0.25)", pair, 1000)[:, 0, 0, 0].mean()) == pytest.approx(0.25, abs=0.05)
+    wedge = torch.zeros(1, 101, 101)  # bright to the right of the centre: its middle says how far it was turned
+    wedge[0, 48:53, 50:] = 1.0
+    down, across = torch.meshgrid(*(torch.arange(101.0) - 50,) * 2, indexing="ij")
+    turned = drawn("rotation(20)", wedge, 100)[:, 0]
+    angles = torch.rad2deg(torch.atan2((turned * down).sum((1, 2)), (turned * across).sum((1, 2))))
+    assert float(angles.abs().max()) == pytest.approx(20, abs=1.5)
+    shifts = (drawn("translation(shift_x=10, shift_y=1)", wedge, 100)[:, 0] * across).sum((1, 2)) / wedge.sum() - 25
+    assert float(shifts.min()) == pytest.approx(-10, abs=1)
 
 
 def test_albumentations_takes_it_and_goes_as_far() -> None:

@@ -33,7 +33,10 @@ _BORDERS = {  # in kornia, and in OpenCV
 }
 _IN_CODE: dict[str, dict[str, str]] = {
     "torchvision": {
-        "geometry": "v2.RandomAffine({angle}, translate=({x}, {y}), scale=({low}, {high}), shear={shear})",
+        "geometry": (
+            "v2.RandomAffine({angle}, translate=({x}, {y}), scale=({low}, {high}), shear={shear}, "
+            "interpolation=v2.InterpolationMode.BILINEAR)"
+        ),
         "flip": "v2.RandomHorizontalFlip({p})",
         "vertical flip": "v2.RandomVerticalFlip({p})",
         "quarter turns": "v2.RandomChoice([v2.RandomRotation((a, a)) for a in (0, 90, 180, 270)])",
@@ -100,7 +103,7 @@ class nnUNetTrainerLearned(nnUNetTrainer):
         return (-{angle}, {angle}), dummy, size, mirrored
 """
 TOOLS = tuple(_IN_CODE)
-TESTED = ("albumentations", "kornia")  # against the libraries themselves
+TESTED = ("albumentations", "kornia", "torchvision")  # against the libraries themselves
 
 
 def augmentation(orbit: Orbit, shape: tuple[int, ...], tool: str) -> str:
@@ -109,12 +112,8 @@ def augmentation(orbit: Orbit, shape: tuple[int, ...], tool: str) -> str:
         raise ValueError(f"there is no export to {tool!r}: there are {', '.join(TOOLS)}.")
     if len(shape) not in (2, 3):
         raise ValueError(f"export is for images, but the inputs of this model have shape {tuple(shape)}.")
-    said, lines, found = _IN_CODE[tool], [_HEAD], []
     steps = _steps(orbit, shape)
-    if tool not in TESTED:
-        lines.append(f"# This text was not tried with {tool}.")
-        borders = {values["border"] for name, values in steps if name == "geometry"} - {"zero"}
-        lines += [f"# {tool} has a border of its own, and this was learned with {border}." for border in borders]
+    said, lines, found = _IN_CODE[tool], [_HEAD, *_remarks(tool, steps)], []
     if tool in ("nnunet", "ultralytics"):
         steps = _with_one_geometry(steps)
     for name, values in steps:
@@ -155,6 +154,15 @@ def _steps(orbit: Orbit, shape: tuple[int, ...]) -> list[Step]:
         return [(type(orbit).__name__, learned)]
     (value,) = learned.values()
     return [(kind, _ends(kind, *(value if isinstance(value, tuple) else (-value, value))))]
+
+
+def _remarks(tool: str, steps: list[Step]) -> list[str]:
+    """Comments on a text for a tool: that it was not tried, and that the tool has no choice of borders."""
+    lines = [] if tool in TESTED else [f"# This text was not tried with {tool}."]
+    if any(word in _IN_CODE[tool]["geometry"] for word in ("{padding}", "{mode}")):
+        return lines
+    borders = {values["border"] for name, values in steps if name == "geometry"} - {"zero"}
+    return lines + [f"# {tool} has a border of its own, and this was learned with {border}." for border in borders]
 
 
 def _with_one_geometry(steps: list[Step]) -> list[Step]:

@@ -4,9 +4,12 @@ The recipe of the network is fixed: three pairs of convolutions, 240 steps of 64
 digits, MNIST, the same turned by up to 60°, CIFAR-10, and generated stained cells; the seed chooses images, starts and
 draws. RandAugment and TrivialAugment are as libraries have them (:mod:`experiments.policies`).
 
-*Learned* comes from the training images alone (:mod:`experiments.learned_policy`): the families that ``orbitgp advise``
-compares, and for cells the stain, too. *Learned, halved* draws from half of each learned range, while mirror images
-keep their weight: a range says how far an image may go and keep its label, and not how far images went.
+*Learned* comes from the training images alone (:mod:`experiments.learned_policy`): the product that has most evidence,
+of the families that ``orbitgp advise`` compares, and for cells of the stain, too. *Learned, halved* draws from half of
+each learned range, while mirror images keep their weight: a range says how far an image may go and keep its label, and
+not how far images went. *Learned, mixture* changes each image by one of all families that are supported, chosen as
+often as its nats over none say, within half of the range that this family has alone. So there is variety where many
+families are supported, and the evidence of some model supports each draw.
 
 ``python -m experiments networks --folder data/cifar10 --jobs 14``
 """
@@ -27,7 +30,7 @@ from experiments import harness
 from experiments.cifar import read, say
 from experiments.few_photographs import network
 from experiments.harness import Claims, Record, Records, Settings
-from experiments.learned_policy import advised, drawn, enlarged, halved, smaller
+from experiments.learned_policy import advised, drawn, enlarged, halved, mixed, smaller
 from experiments.policies import rand_augment, trivial_augment
 from orbitgp.cli.begin import OF_PICTURES
 from orbitgp.datasets import Dataset, DatasetError, digits, mnist
@@ -37,7 +40,7 @@ DEFAULTS: dict[str, Callable[[Tensor], Tensor]] = {
     "RandAugment": rand_augment,
     "TrivialAugment": trivial_augment,
 }
-LEARNED = ("learned", "learned, halved")
+LEARNED = ("learned", "learned, halved", "learned, mixture")
 POLICIES = (*DEFAULTS, *LEARNED)
 SIZES = {  # training images and test images
     "MNIST": (300, 2000),
@@ -96,7 +99,7 @@ class Networks(harness.Run):
     seed: int = 0
     folder: str = ""
     rows: int = 200  # that augmentation is learned from
-    seconds: float = 90.0  # that learning may take
+    seconds: float = 130.0  # that learning may take
     steps: int = 240
 
     def name(self) -> str:
@@ -110,10 +113,13 @@ class Networks(harness.Run):
             families = [*OF_PICTURES, *FAMILIES[len(shape)], *(["stain"] if self.dataset == "stained cells" else [])]
             x, y = data.x_train[: self.rows], data.y_train[: self.rows]
             factor = 2 if min(shape[-2:]) >= 28 else 1
-            orbit, found = advised(smaller(x, factor), y, families, self.seconds, self.seed)
+            orbit, parts, found = advised(smaller(x, factor), y, families, self.seconds, self.seed)
             orbit = enlarged(orbit, factor)
             found["orbit"] = orbit.describe().to_dict()
-            policies |= {LEARNED[0]: partial(drawn, orbit), LEARNED[1]: partial(drawn, halved(orbit))}
+            halves = [halved(enlarged(part, factor)) for part in parts.values()]
+            mixture = partial(mixed, halves, [found["nats"][name] for name in parts])
+            ways = (partial(drawn, orbit), partial(drawn, halved(orbit)), mixture)
+            policies |= dict(zip(LEARNED, ways, strict=True))
             say(f"{self.dataset}, seed {self.seed}: {found}")
         x, x_test = (x[:, None] if x.ndim == 3 else x for x in (data.x_train, data.x_test))
         how: Settings = {"widths": (16, 32, 64), "batch": 64}

@@ -120,7 +120,7 @@ def mixed(orbits: Sequence[Orbit], shares: Sequence[float], images: Tensor) -> T
     if not orbits:
         return images
     images, chosen = images.clone(), torch.multinomial(torch.tensor(shares), len(images), replacement=True)
-    for number, orbit in enumerate(orbits):
+    for number in chosen.unique().tolist():
         rows = chosen == number
-        images[rows] = drawn(orbit, images[rows])
+        images[rows] = drawn(orbits[number], images[rows])
     return images

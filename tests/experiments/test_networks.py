@@ -109,12 +109,15 @@ def test_sets_without_data_are_left_out(monkeypatch: pytest.MonkeyPatch, tmp_pat
         raise DatasetError("not here")
 
     monkeypatch.setattr(networks, "mnist", absent)
-    monkeypatch.setattr(networks, "advised", lambda *_: (Flip(), {"flip": Flip()}, {"nats": {"flip": 9.0}}))
+    monkeypatch.setattr(
+        networks, "advised", lambda *_: (Flip(), {"flip": Flip()}, {"nats": {"flip": 9.0}, "supported": ["flip"]})
+    )
     options = networks.EXPERIMENT.parser().parse_args(["--quick", "--seeds", "1", "--folder", str(tmp_path)])
     runs = networks.plan(options)
     assert {run.dataset for run in runs} == {"stained cells", "embedded digits"}
     records = [run.run() for run in runs if run.dataset == "embedded digits"]
-    assert table(records).count("|") == 3 * (len(POLICIES) + 3)
+    assert table(records).count("|") == 3 * (len(POLICIES) + 4)
+    assert "| flip 9 |" in table(records)
 
 
 def test_claims_are_about_all_sets() -> None:

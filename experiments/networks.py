@@ -99,7 +99,7 @@ class Networks(harness.Run):
     seed: int = 0
     folder: str = ""
     rows: int = 200  # that augmentation is learned from
-    seconds: float = 130.0  # that learning may take
+    seconds: float = 120.0  # that learning may take
     steps: int = 240
 
     def name(self) -> str:

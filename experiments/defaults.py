@@ -70,9 +70,9 @@ OF_FEW = {FIXED: OF_ROTATED[FIXED]} | {
     for start in FEW_STARTS
 }
 OF_MAPS = {  # of whose digits, and what the kernel sees
-    f"{seen}, {dataset}": (dataset, seen)
+    f"{name}, {dataset}": (dataset, seen)
     for dataset in ("embedded digits", "MNIST")
-    for seen in ("gradients", "patches")
+    for name, seen in {"gradients": GRADIENTS, "patches": "patches"}.items()
 }
 MAPPED = 300  # digits
 BEFORE = {  # sparse models of the same digits, before exact inference was the default
@@ -233,7 +233,8 @@ def chosen_map(records: Records) -> Claims:
     difference."""
     picked, *others = sorted(harness.rows(records), key=lambda row: -row.evidence)
     allowed = [other.error + float(np.hypot(picked.error_stderr, other.error_stderr)) for other in others]
-    return {f"the evidence picks {picked.model}, with no more errors": all(picked.error <= most for most in allowed)}
+    fewer = all(picked.error <= most for most in allowed)
+    return {f"the evidence picks {picked.model}, with no more errors": fewer} if others else {}
 
 
 def line(group: list[Record]) -> list[str]:

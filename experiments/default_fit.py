@@ -12,11 +12,14 @@ import torch
 from experiments import harness
 from experiments.harness import Record
 from experiments.infinimnist import TangentDeformation
-from experiments.views import VIEWS
+from experiments.views import VIEWS, View
 from orbitgp.datasets import Dataset
 from orbitgp.estimators import InvariantGPClassifier
+from orbitgp.kernels import PatchDictionary
 from orbitgp.orbits.parse import make_orbit
 from orbitgp.training.records import hyperparameters
+
+SEEN: dict[str, View] = VIEWS | {"patches": PatchDictionary}  # what the kernel may see
 
 
 @dataclass(frozen=True)
@@ -25,7 +28,7 @@ class DefaultFit(harness.Run):
 
     model: str  # what the tables call it
     orbit: str
-    view: str = "pixels"  # one of experiments.views
+    view: str = "pixels"  # one of SEEN
     likelihood: str = "auto"
     max_seconds: float | None = None
     seed: int = 0
@@ -39,7 +42,7 @@ class DefaultFit(harness.Run):
         return InvariantGPClassifier(
             TangentDeformation() if self.orbit == "tangent" else make_orbit(self.orbit),
             likelihood=self.likelihood,
-            feature_map=VIEWS[self.view](),
+            feature_map=SEEN[self.view](),
             max_seconds=self.max_seconds,
             device=device,
             random_state=self.seed,

@@ -5,8 +5,9 @@ settings of their own. *reduced*: as many digits as USPS has, and as large, like
 *rotated*: 12,000 digits (or ``--sizes``) at any angle, as in :mod:`experiments.rotated_mnist`: orbits that are learned,
 from near and far, must end with at least the evidence of the right answer, rotations fixed at ±180°. *few rotated*: 150
 such digits, others for each seed, where the evidence is known to a few nats; every orbit that contains rotations, from
-three starts, for pixels and for gradients. *less time*, of all but these few: the same in the time that sparse models
-with settings of their own took, before exact inference was the default.
+three starts, for pixels and for gradients. *maps*: 300 embedded digits and 300 of MNIST, others for each seed, seen as
+oriented gradients and as patches: the evidence must choose what has no more errors. *less time*, of all but the last
+two: the same in the time that sparse models with settings of their own took, before exact inference was the default.
 
 Sizes and rotated digits have the Gaussian likelihood, like those experiments, so that the evidence compares; reduced
 digits have it, too, and then the default one.
@@ -19,12 +20,14 @@ from __future__ import annotations
 import argparse
 from dataclasses import dataclass, replace
 from functools import partial
+from pathlib import Path
 
 import numpy as np
 
 from experiments import harness
 from experiments.default_fit import DefaultFit
 from experiments.harness import Claims, Record, Records, Settings
+from experiments.networks import images_of
 from experiments.reduced_mnist import DIRICHLET, OTHERS, ReducedMNIST, of_test_digits, own_error
 from experiments.reduced_mnist import FULL_SIZE as REDUCED
 from experiments.rotated_mnist import FIXED, RotatedMNIST, allowance, rotated_mnist
@@ -33,7 +36,7 @@ from experiments.views import FRAMED
 from orbitgp.datasets import Dataset
 
 LESS = ", less time"
-PARTS = ("sizes", "sizes" + LESS, "reduced", "reduced" + LESS, "rotated", "rotated" + LESS, "few rotated")
+PARTS = ("sizes", "sizes" + LESS, "reduced", "reduced" + LESS, "rotated", "rotated" + LESS, "few rotated", "maps")
 SIZES = (312, 1250, 5000, 20_000, 60_000)
 OF_TIME = 0.9  # of what a sparse model took: the limit
 QUICK_SIZES, QUICK_SECONDS = (60, 120), 4.0
@@ -66,6 +69,12 @@ OF_FEW = {FIXED: OF_ROTATED[FIXED]} | {
     for name, orbit in CONTAIN_ROTATIONS.items()
     for start in FEW_STARTS
 }
+OF_MAPS = {  # of whose digits, and what the kernel sees
+    f"{name}, {dataset}": (dataset, seen)
+    for dataset in ("embedded digits", "MNIST")
+    for name, seen in {"gradients": GRADIENTS, "patches": "patches"}.items()
+}
+MAPPED = 300  # digits
 BEFORE = {  # sparse models of the same digits, before exact inference was the default
     "sizes": harness.RESULTS / "small_data.jsonl",
     "reduced": harness.RESULTS / "reduced_mnist.jsonl",
@@ -92,6 +101,8 @@ class Default(DefaultFit):
             return RotatedMNIST(self.model, **size).data()
         if self.part == "few rotated":
             return rotated_mnist(num_train=self.num_train, num_test=self.num_test, seed=self.seed)
+        if self.part == "maps":
+            return images_of(OF_MAPS[self.model][0], Path(), self.num_train, self.num_test, self.seed)
         return (ReducedMNIST if self.part.startswith("reduced") else SmallData)(self.model, **size).data()
 
     def scores(self, probs: np.ndarray, labels: np.ndarray) -> Record:
@@ -129,6 +140,13 @@ def plan(options: argparse.Namespace) -> list[Default]:
             for s in seeds
             for title, view in views.items()
             for m, orbit in OF_FEW.items()
+        ]
+    if "maps" in options.parts:
+        size = QUICK_SIZES[0] if options.quick else MAPPED
+        runs += [
+            Default(m, "none", seen, seed=s, part="maps", num_train=size, num_test=2000)
+            for s in seeds
+            for m, (_, seen) in OF_MAPS.items()
         ]
     if options.models:
         runs = [run for run in runs if run.model in options.models]
@@ -200,12 +218,23 @@ def check(records: Records) -> Claims:
         if "none" in found and len(found) > 1:
             name = f"{size:,} digits: the evidence picks {picked.model}, with less error than none"
             claims[name] = picked.error < found["none"].error
+    for dataset in sorted({OF_MAPS[record["settings"]["model"]][0] for record in of_part(records, "maps")}):
+        claims |= chosen_map([r for r in of_part(records, "maps") if OF_MAPS[r["settings"]["model"]][0] == dataset])
     for part in BEFORE:
         claims |= in_less_time(of_part(records, part + LESS), part)
     for name, seeds in behind(records).items():
         nats, allowed = max(seeds, key=lambda each: each[0] - each[1])
         claims[f"{name}: at least the evidence of {FIXED}, less {allowed:.1f}"] = nats <= allowed
     return claims
+
+
+def chosen_map(records: Records) -> Claims:
+    """What the evidence chooses for g to see has no more errors than the other, but for a standard error of the
+    difference."""
+    picked, *others = sorted(harness.rows(records), key=lambda row: -row.evidence)
+    allowed = [other.error + float(np.hypot(picked.error_stderr, other.error_stderr)) for other in others]
+    fewer = all(picked.error <= most for most in allowed)
+    return {f"the evidence picks {picked.model}, with no more errors": fewer} if others else {}
 
 
 def line(group: list[Record]) -> list[str]:

@@ -1,8 +1,9 @@
-"""A policy of augmentation learned from images and labels by the evidence, and draws of it.
+"""Policies of augmentation learned from images and labels by the evidence, and draws of them.
 
-As ``orbitgp advise`` does, each family is compared with none. All that are supported are then learned together, from
-where each ended alone. That product, or the best single family, whichever has more evidence, is the policy. For time's
-sake, the constants of oriented gradients are learned without an orbit first, and then stay.
+As ``orbitgp advise`` does, each family is compared with none. A *product* of those that are supported grows from the
+best one: the next best is appended, and stays if the evidence of both together is higher. A *mixture* is no product,
+and has nothing more to learn: each image is changed by one of all supported families, chosen as often as its nats over
+none say. For time's sake, the constants of oriented gradients are learned without an orbit first, and then stay.
 """
 
 from __future__ import annotations
@@ -27,45 +28,45 @@ from orbitgp.orbits.ranges import Range, reflected
 
 WITHOUT_RANGES = ("none", "flip", "flip(False, True)")
 _DRAWS = 8
+_OF_FAMILIES = 0.7  # of the time: what families take before products begin
+_LEAST_SECONDS = 1.0  # in which a product can be learned
 
 
-def advised(x: np.ndarray, y: np.ndarray, families: Sequence[str], seconds: float, seed: int) -> tuple[Orbit, Record]:
-    """The orbit that the evidence chooses, and what it says about each family, in about so many seconds."""
-    settings: Settings = {"likelihood": "gaussian", "num_samples": _DRAWS, "verbose": False}
+def advised(
+    x: np.ndarray, y: np.ndarray, families: Sequence[str], seconds: float, seed: int
+) -> tuple[Orbit, dict[str, Orbit], Record]:
+    """The product that the evidence chooses, all supported families, and what was found, in about so many seconds."""
+    settings: Settings = {"likelihood": "gaussian", "random_state": seed, "num_samples": _DRAWS, "verbose": False}
     begin = time.perf_counter()
-    plain = InvariantGPClassifier(
-        None, feature_map=OrientedGradients(), max_seconds=seconds / 8, random_state=seed, **settings
-    ).fit(x, y)
+    plain = InvariantGPClassifier(None, feature_map=OrientedGradients(), max_seconds=seconds / 8, **settings).fit(x, y)
     (gradients,) = [part for part in plain.model_.kernel.modules() if isinstance(part, OrientedGradients)]
     settings["feature_map"] = deepcopy(gradients).requires_grad_(False)
-    settings["random_state"] = seed
     ranges = sum(family not in WITHOUT_RANGES for family in families)  # the others take little
-    each = (0.75 * seconds - (time.perf_counter() - begin)) / ranges
+    each = (_OF_FAMILIES * seconds - (time.perf_counter() - begin)) / ranges
     named = {family: family for family in families}
     ranking = compare(x, y, named, n_jobs=1, refine_seconds=0.0, max_seconds=each, **settings)
     standings = {standing.name: standing for standing in ranking.standings}
     none = standings[families[0]]
-    supported = [
-        name
-        for name in ranking.models
-        if name != none.name and standings[name].value > none.value and Difference(standings[name], none).certain
-    ]
     nats = {name: standing.value - none.value for name, standing in standings.items()}
-    chosen = none.name
-    orbit: Orbit = Identity()
-    if supported:
-        chosen = max(supported, key=nats.__getitem__)
-        orbit = ranking.models[chosen].orbit_
-    if len(supported) > 1:
-        parts = [deepcopy(ranking.models[name].orbit_) for name in sorted(supported, key=list(named).index)]
-        elements = prod(part.size for part in parts if isinstance(part, FiniteOrbit))
-        settings |= {"num_samples": max(2, _DRAWS // elements), "max_seconds": 0.25 * seconds}
-        model = InvariantGPClassifier(prod(parts, start=Identity()), **settings).fit(x, y)
-        nats["all supported"] = model.evidence_.value - none.value
-        if nats["all supported"] > nats[chosen]:
-            chosen, orbit = "all supported", model.orbit_
-    said = {"nats": nats, "supported": supported, "chosen": chosen, "seconds": time.perf_counter() - begin}
-    return orbit, said
+    better = [name for name in named if nats[name] > 0 and Difference(standings[name], none).certain]
+    supported = sorted(better, key=nats.__getitem__, reverse=True)
+    parts = {name: ranking.models[name].orbit_ for name in supported}
+    chosen, orbit = supported[:1], next(iter(parts.values()), Identity())
+    for number, name in enumerate(supported[1:], 1):
+        left = (seconds - (time.perf_counter() - begin)) / (len(supported) - number)
+        if left < _LEAST_SECONDS:
+            break
+        longer = [*chosen, name]
+        elements = prod(part.size for part in map(parts.__getitem__, longer) if isinstance(part, FiniteOrbit))
+        settings |= {"num_samples": max(2, _DRAWS // elements), "max_seconds": left}
+        both = deepcopy(orbit) * deepcopy(parts[name])
+        model = InvariantGPClassifier(both, **settings).fit(x, y)
+        nats[" * ".join(longer)] = model.evidence_.value - none.value
+        if nats[" * ".join(longer)] > nats[" * ".join(chosen)]:
+            chosen, orbit = longer, model.orbit_
+    ends = {name: part.describe().to_dict() for name, part in parts.items()}
+    said = {"nats": nats, "supported": ends, "chosen": chosen, "seconds": time.perf_counter() - begin}
+    return orbit, parts, said
 
 
 def smaller(images: np.ndarray, factor: int) -> np.ndarray:
@@ -112,3 +113,14 @@ def drawn(orbit: Orbit, images: Tensor) -> Tensor:
         return orbit.select(images, torch.multinomial(chances, len(images), replacement=True)[:, None])[:, 0]
     u = torch.rand(len(images), 1, orbit.draws_for(images.shape[1:]))
     return orbit.transform(images, u)[:, 0].to(images)
+
+
+def mixed(orbits: Sequence[Orbit], shares: Sequence[float], images: Tensor) -> Tensor:
+    """One draw of one orbit of each image, which is chosen as often as these shares of their sum say."""
+    if not orbits:
+        return images
+    images, chosen = images.clone(), torch.multinomial(torch.tensor(shares), len(images), replacement=True)
+    for number in chosen.unique().tolist():
+        rows = chosen == number
+        images[rows] = drawn(orbits[number], images[rows])
+    return images

@@ -21,7 +21,7 @@ def plan(*arguments: Any) -> list[Default]:
 
 def test_the_plan_sets_nothing_but_the_problem() -> None:
     found = plan()
-    assert len({run.name() for run in found}) == len(found) == 2 * 5 * 3 + 8 + 8 + 6 + 5 + 2 * 10
+    assert len({run.name() for run in found}) == len(found) == 2 * 5 * 3 + 8 + 8 + 6 + 5 + 2 * 10 + 4
     assert {run.max_seconds for run in found if "less time" not in run.part} == {None}
     for part in defaults.BEFORE:
         limits = {name: 0.9 * seeds[0]["seconds"]["fit"] for name, seeds in defaults.before(part).items()}
@@ -54,6 +54,12 @@ def test_claims(record: Any, failing: Any) -> None:
     assert not defaults.behind(in_less_time)
     sizes = [of("sizes", "none", 0.1, 5.0), of("sizes", "affine", 0.2, 9.0)]
     assert failing(defaults.check(sizes)) == ["12,000 digits: the evidence picks affine, with less error than none"]
+    sees = [of("maps", "gradients, MNIST", 0.05, 9.0), of("maps", "patches, MNIST", 0.04, 5.0)]
+    claim = "the evidence picks gradients, MNIST, with no more errors"
+    assert failing(defaults.check(sees)) == [claim]  # by ten times what chance does
+    sees[1]["metrics"]["error_rate"] = 0.0499
+    assert claim in defaults.check(sees)
+    assert failing(defaults.check(sees)) == []
 
 
 @pytest.mark.parametrize(

@@ -9,11 +9,12 @@ import pytest
 import torch
 
 from experiments import networks
-from experiments.learned_policy import drawn, enlarged, halved
+from experiments.learned_policy import advised, drawn, enlarged, halved, mixed
 from experiments.networks import LEARNED, POLICIES, check, table
 from experiments.policies import OPERATIONS, rand_augment, trivial_augment
 from orbitgp.datasets import DatasetError
-from orbitgp.orbits import Contrast, Flip, Identity, LocalDeformation, Rotation, Translation, Weighted
+from orbitgp.orbits import Brightness, Contrast, Flip, Identity, LocalDeformation, Rotation, Translation, Weighted
+from tests.estimators.test_planted_flips import strokes
 
 
 @pytest.mark.parametrize("number", range(len(OPERATIONS)))
@@ -60,6 +61,36 @@ def test_draws_respect_ranges_and_weights() -> None:
     assert dict(whole.describe())["degrees"] == pytest.approx(30)
 
 
+def test_a_mixture_changes_each_image_by_one_family_as_often_as_its_share_says() -> None:
+    torch.manual_seed(0)
+    ramp = torch.arange(8.0).expand(4000, 1, 8, 8)
+    assert mixed([], [], ramp).equal(ramp)
+    found = mixed([Flip(), Brightness(0.1)], [1.0, 3.0], ramp)
+    mirrored = (found == ramp.flip(-1)).flatten(1).all(1)
+    same = (found == ramp).flatten(1).all(1)
+    shifts = (found - ramp)[~mirrored & ~same]
+    assert 0.10 < mirrored.float().mean() < 0.15
+    assert 0.10 < same.float().mean() < 0.15
+    assert 0.08 < shifts.abs().max() <= 0.1001
+    torch.testing.assert_close(shifts.flatten(1).std(1), torch.zeros(len(shifts)), atol=1e-5, rtol=0)
+    assert ramp.equal(torch.arange(8.0).expand(4000, 1, 8, 8))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("sided", [True, False])
+def test_what_is_learned_has_evidence(sided: bool) -> None:
+    """Both mirror images turn rising strokes into falling ones, which are two classes or none."""
+    families = ["none", "flip", "flip(False, True)", "translation"]
+    orbit, parts, said = advised(*strokes(60, sided), families, 12.0, 0)
+    nats = said["nats"]
+    assert ({"flip", "flip(False, True)"} & set(parts) == set()) if sided else ("flip" in parts)
+    assert [nats[name] for name in parts] == sorted((nats[name] for name in parts), reverse=True)
+    assert all(nats[name] > 0 for name in parts)
+    assert isinstance(orbit, Identity) == (not parts)
+    if parts:
+        assert nats[" * ".join(said["chosen"])] == max(nats.values())
+
+
 def test_an_orbit_of_smaller_images_does_the_same_to_larger_ones() -> None:
     orbit = Translation(1.5) * LocalDeformation(0.4, smoothness=3.0)
     large = enlarged(orbit, 2)
@@ -78,19 +109,23 @@ def test_sets_without_data_are_left_out(monkeypatch: pytest.MonkeyPatch, tmp_pat
         raise DatasetError("not here")
 
     monkeypatch.setattr(networks, "mnist", absent)
-    monkeypatch.setattr(networks, "advised", lambda *_: (Flip(), {"orbit": {"elements": 2.0}}))
+    monkeypatch.setattr(
+        networks, "advised", lambda *_: (Flip(), {"flip": Flip()}, {"nats": {"flip": 9.0}, "supported": ["flip"]})
+    )
     options = networks.EXPERIMENT.parser().parse_args(["--quick", "--seeds", "1", "--folder", str(tmp_path)])
     runs = networks.plan(options)
     assert {run.dataset for run in runs} == {"stained cells", "embedded digits"}
     records = [run.run() for run in runs if run.dataset == "embedded digits"]
-    assert table(records).count("|") == 3 * (len(POLICIES) + 3)
+    assert table(records).count("|") == 3 * (len(POLICIES) + 4)
+    assert "| flip 9 |" in table(records)
 
 
 def test_claims_are_about_all_sets() -> None:
     def record(dataset: str, accuracies: list[float]) -> dict[str, Any]:
         return {"settings": {"dataset": dataset}, "accuracy": dict(zip(POLICIES, accuracies, strict=True))}
 
-    claims = check([record("a", [0.5, 0.4, 0.6, 0.7, 0.5]), record("b", [0.5, 0.4, 0.6, 0.55, 0.7])])
+    claims = check([record("a", [0.5, 0.4, 0.6, 0.7, 0.5, 0.4]), record("b", [0.5, 0.4, 0.6, 0.55, 0.7, 0.5])])
     assert claims[f"{LEARNED[0]}: better than none on all 2 sets"]
     assert not claims[f"{LEARNED[1]}: better than none on all 2 sets"]
-    assert all(claims[f"{policy}: better than both defaults on all sets but one"] for policy in LEARNED)
+    over_both = [claims[f"{policy}: better than both defaults on all sets but one"] for policy in LEARNED]
+    assert over_both == [True, True, False]

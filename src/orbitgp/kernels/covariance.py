@@ -47,7 +47,6 @@ Expectations = tuple[Float[Tensor, "rows blocks inducing"], Float[Tensor, " rows
 Evaluate = Callable[[Tensor, Tensor | None, int], Tensor]
 
 _AT_ONCE = {False: 2**22, True: 2**28}  # values of k_g: few on a CPU, where fresh memory costs as much as a pass
-_FEW_FEATURES = 256  # with which a value of k_g takes less time to make again than to keep
 _HAS_TRITON = find_spec("triton") is not None
 LOST = {torch.float32: 1e-5, torch.float64: 1e-12}  # error of d^2 / lengthscale^2; noise may be a 1e-8 of the kernel
 
@@ -183,10 +182,10 @@ class Stationary(Covariance):
         return points.is_cuda and points.dtype == torch.float32 and self.smooth and _HAS_TRITON
 
     def sums_in_cache(self, points: Seen, centre: Centre) -> bool:
-        """On a CPU, those of smooth kernels and few features."""
+        """On a CPU, those of smooth kernels and of points near enough for distances from products."""
         if points.is_cuda:
             return self.sums_on_tensor_cores(points)
-        if torch.compiler.is_exporting() or points.shape[1] == 1 or points.shape[-1] > _FEW_FEATURES:
+        if torch.compiler.is_exporting() or points.shape[1] == 1:
             return False
         shortest = self.hyperparameters(len(centre))[0].detach().min().to(points.dtype)
         return not loses_digits(points, shortest.pow(-2), centre, self.smooth)

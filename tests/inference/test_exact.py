@@ -20,6 +20,7 @@ from orbitgp.inference.exact import ExactGP
 from orbitgp.inference.noisy_covariance import NoisyCovariance
 from orbitgp.inference.orbit_gram import gram
 from orbitgp.kernels import FeatureMapKernel, InvariantKernel, MeanEmbedding, OrientedGradients, covariance
+from orbitgp.kernels.covariance import Covariance, Stationary
 from orbitgp.likelihoods import Bernoulli, Dirichlet, Gaussian, Likelihood, StudentT
 from orbitgp.orbits import Flip, GaussianNoise, Identity, Orbit, Permutation, Rotation, Weighted
 
@@ -223,6 +224,7 @@ def test_gradient_of_a_weighted_sum(elements: int, monkeypatch: pytest.MonkeyPat
 def test_blocks_that_are_kept_give_the_same_gradient_as_those_made_again(
     name: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr(Stationary, "sums_in_cache", Covariance.sums_in_cache)
     x = torch.rand(9, 6, 6, dtype=torch.float64)
     model = ExactGP(kernel(), ORBITS[name]().double(), x, num_samples=None if name in ("none", "flip") else 3)
     likelihood, y, found = Gaussian(1, 0.1), torch.randn(9, 1, dtype=torch.float64), []
@@ -388,14 +390,24 @@ def test_draws_of_more_than_two_dimensions_are_worth_a_correction(base: Kernel, 
         assert not ExactGP(base, orbit, x[:, :2], num_samples=8).gains_by_correction
 
 
+@pytest.mark.parametrize("in_cache", [False, True])
 @pytest.mark.parametrize(("rows", "samples", "dim"), [(12, 6, 200), (40, 6, 2)])
-def test_what_is_kept_for_a_gradient_is_counted(rows: int, samples: int, dim: int) -> None:
-    """Against the tensors that autograd keeps: each as often as it has a storage of its own."""
+def test_what_is_kept_for_a_gradient_is_counted(
+    rows: int, samples: int, dim: int, in_cache: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Against the tensors that autograd keeps: each as often as it has a storage of its own.
+
+    What stays in the cache keeps points alone, of either side of a pair and of each datum, and copies with two columns.
+    """
+    if not in_cache:
+        monkeypatch.setattr(Stationary, "sums_in_cache", Covariance.sums_in_cache)
     of, seen = covariance(kernel()), torch.randn(rows, samples, dim, dtype=torch.float64, requires_grad=True)
     kept: dict[int, Tensor] = {}
     with torch.autograd.graph.saved_tensors_hooks(lambda one: kept.setdefault(one.data_ptr(), one), lambda one: one):
         gram(of, seen)
-    share = orbit_gram.kept_elements(rows, samples, dim, samples**2, seen.device) / sum(
-        one.numel() for one in kept.values()
-    )
+    numbers = sum(one.numel() for one in kept.values())
+    if in_cache:
+        assert numbers < 6 * rows * samples * (dim + 2) + 2 * rows * (rows + samples**2)
+        return
+    share = orbit_gram.kept_elements(rows, samples, dim, samples**2, seen.device) / numbers
     assert 0.35 < share < 1.1

@@ -355,12 +355,17 @@ def test_double_kuu_of_single_points(shape: str, ard: bool, offset: float) -> No
 
 @pytest.mark.parametrize(
     ("shape", "ard", "scaled", "tile", "kept"),
-    [(*k, t, kept) for k in KERNELS for t in (1, 2, 9) for kept in (False, True) if k in SOME_KERNELS or t == 2],
+    [(*k, t, kept) for k in KERNELS for t in (1, 2, 9) for kept in (False, True, None) if k in SOME_KERNELS or t == 2],
 )
 def test_kuu_of_sets_is_the_mean_over_pairs_with_all_gradients(
-    shape: str, ard: bool, scaled: bool, tile: int, kept: bool, monkeypatch: pytest.MonkeyPatch
+    shape: str, ard: bool, scaled: bool, tile: int, kept: bool | None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """However many rows are computed at a time, and whether its values are kept for the gradient or computed again."""
+    """However many rows are computed at a time, and whether its values are kept for the gradient or computed again.
+
+    Or, None, whether they never leave the cache.
+    """
+    if kept is not None:
+        monkeypatch.setattr(Stationary, "sums_in_cache", Covariance.sums_in_cache)
     monkeypatch.setattr(orbit_gram, "chunk_elements", lambda device: tile * 5 * 3 * 3)
     monkeypatch.setattr(orbit_gram, "_KEPT_CHUNKS", math.inf if kept else 0)
     kernel = make(shape, ard, scaled)

@@ -8,7 +8,8 @@ from typing import Any
 import pytest
 import torch
 
-from orbitgp.kernels.radial import BlockSums, Exponents
+from orbitgp.kernels import radial
+from orbitgp.kernels.radial import BlockSums, Exponents, TileSums
 
 SHAPES = {
     "points": ((5, 6), (7, 6)),
@@ -73,3 +74,32 @@ def test_matern_kernels_at_distance_zero_have_value_one_and_a_finite_slope(nu: f
     k = BlockSums.apply(h, nu, 1)
     assert torch.equal(k, torch.ones(2, 2))
     assert torch.autograd.grad(k.sum(), h)[0].isfinite().all()
+
+
+@pytest.mark.parametrize("side", [1, 5, 100])
+@pytest.mark.parametrize("among_themselves", [False, True])
+@pytest.mark.parametrize("nu", [None, 1.5, 2.5])
+def test_sums_by_tiles_are_those_of_all_pairs(
+    nu: float | None, among_themselves: bool, side: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """However large tiles are, with all gradients: a mirrored tile stands for two, with weights that differ."""
+    monkeypatch.setattr(radial, "_SIDE", side)
+    x, z = torch.randn(5 * 2, 4, dtype=torch.float64), torch.randn(4 * 3, 4, dtype=torch.float64)
+    ends = [one.requires_grad_() for one in ((x,) if among_themselves else (x, z))]
+    others, t = (x, 2) if among_themselves else (z, 3)
+    h = -0.5 * (x[:, None] - others[None]).square().sum(-1)
+    away = h - 1e-300  # where points are equal, the root of a square has no slope
+    s = (-4 * (nu or 0) * away).sqrt()
+    k = h.exp() if nu is None else ((s + 1) if nu == 1.5 else (s * s / 3 + s + 1)) * (-s).exp()
+    written = k.unflatten(0, (-1, 2)).sum(1).unflatten(1, (-1, t)).sum(2)
+    found = TileSums.apply(x, None if among_themselves else z, nu, 2, t)
+    torch.testing.assert_close(found, written)
+    weights = torch.randn(written.shape, dtype=torch.float64)
+    gradients = [torch.autograd.grad((sums * weights).sum(), ends) for sums in (found, written)]
+    torch.testing.assert_close(*gradients)
+
+
+def test_sums_by_tiles_of_points_without_a_gradient() -> None:
+    x, z = torch.rand(4, 3, dtype=torch.float64), torch.rand(6, 3, dtype=torch.float64, requires_grad=True)
+    assert torch.autograd.gradcheck(lambda z: TileSums.apply(x, z, None, 2, 3), (z,))
+    assert torch.autograd.gradcheck(lambda z: TileSums.apply(z, x, None, 3, 2), (z,))

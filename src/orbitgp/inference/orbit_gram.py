@@ -32,12 +32,16 @@ def gram(covariance: Covariance, seen: Seen, centre: Centre | None = None) -> Fl
     """K_f of all data, in the dtype of the samples. The kernel is one of vectors that g sees."""
     rows, samples, dim = seen.shape
     pairs = covariance.pairs(samples)
-    in_registers, learns = covariance.sums_on_tensor_cores(seen), torch.is_grad_enabled()
+    centre = seen.detach()[0].mean(0) if centre is None else centre
+    in_cache = covariance.sums_in_cache(seen, centre)
+    if in_cache and not seen.is_cuda:
+        return torch.diagonal_scatter(covariance.cross(seen, seen, centre), _own(covariance, seen))
+    learns = torch.is_grad_enabled()
     elements = max(_LEAST_BLOCK[seen.is_cuda], rows**2 * pairs // 8)
-    elements = elements if in_registers else min(elements, chunk_elements(seen.device))
-    step = max(1, elements // max(1, pairs * rows)) if in_registers or learns else _tile(covariance, seen)
+    elements = elements if in_cache else min(elements, chunk_elements(seen.device))
+    step = max(1, elements // max(1, pairs * rows)) if in_cache or learns else _tile(covariance, seen, in_cache)
     strip: Callable[..., Tensor] = partial(_strip, covariance, seen, centre)
-    if learns and not in_registers and not kept_elements(rows, samples, dim, pairs, seen.device):
+    if learns and not in_cache and not kept_elements(rows, samples, dim, pairs, seen.device):
         strip = partial(checkpoint, strip, use_reentrant=False, preserve_rng_state=False)
     mirrored: Tensor = _Mirrored.apply(*(strip(start, min(start + step, rows)) for start in range(0, rows, step)))
     return mirrored
@@ -53,28 +57,33 @@ def kept_elements(rows: int, samples: int, dim: int, pairs: int, device: torch.d
 @torch.no_grad()
 def cross(covariance: Covariance, seen: Seen, others: OthersSeen, centre: Centre | None = None) -> Cross:
     """K_f between data and others, by square tiles: a product of narrow ones is faster than copies of its wide side."""
-    side = _tile(covariance, seen)
+    centre = others[0].mean(0) if centre is None else centre
+    side = _tile(covariance, seen, covariance.sums_in_cache(seen, centre))
     rows = max(1, min(side, len(seen)))
     columns = side * side // rows
-    centre = others[0].mean(0) if centre is None else centre
     strips = [[covariance.cross(part, some, centre) for some in others.split(columns)] for part in seen.split(rows)]
     return torch.cat([torch.cat(strip, 1) for strip in strips])
 
 
-def _tile(covariance: Covariance, seen: Seen) -> int:
+def _tile(covariance: Covariance, seen: Seen, in_cache: bool) -> int:
     """Rows and columns of a tile of K_f."""
-    if covariance.sums_on_tensor_cores(seen):
-        return max(1, isqrt(chunk_elements(seen.device)) // 2)
+    if in_cache:
+        return max(1, min(isqrt(chunk_elements(seen.device)) // 2, chunk_elements(seen.device) // seen[0].numel()))
     elements = min(chunk_elements(seen.device), _LEAST_BLOCK[seen.is_cuda])
     return max(1, isqrt(elements // covariance.pairs(seen.shape[1])))
 
 
-def _strip(covariance: Covariance, seen: Seen, centre: Centre | None, start: int, stop: int) -> Float[Tensor, "n m"]:
+def _strip(covariance: Covariance, seen: Seen, centre: Centre, start: int, stop: int) -> Float[Tensor, "n m"]:
     """Some rows of K_f, up to the diagonal. A datum with itself is exact: no distance is rounded."""
     rows = seen[start:stop]
     learns = torch.is_grad_enabled()
     means = covariance.cross(rows, seen[:stop]) if learns else cross(covariance, rows, seen[:stop], centre)
-    return torch.diagonal_scatter(means, covariance.own(rows[:, None], Pairing.exact()), offset=start)
+    return torch.diagonal_scatter(means, _own(covariance, rows), offset=start)
+
+
+def _own(covariance: Covariance, seen: Seen) -> Float[Tensor, " rows"]:
+    """K_f of each datum with itself."""
+    return covariance.own(seen[:, None], Pairing.exact())
 
 
 class _Mirrored(torch.autograd.Function):

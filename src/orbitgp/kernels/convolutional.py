@@ -133,8 +133,8 @@ class ConvolutionalCovariance(Covariance):
     def pairs(self, samples: int) -> int:
         return (samples * int(self.kernel.places)) ** 2
 
-    def sums_on_tensor_cores(self, points: Tensor) -> bool:
-        return self.of_patches.sums_on_tensor_cores(points)
+    def sums_in_cache(self, points: Seen, centre: Centre) -> bool:
+        return isinstance(self.of_patches, Stationary) and self.of_patches.sums_on_tensor_cores(points)
 
     def cross(self, xa: Seen, xb: OthersSeen, centre: Centre | None = None) -> Cross:
         of_patches = self.of_patches

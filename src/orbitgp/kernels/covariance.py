@@ -30,7 +30,7 @@ from linear_operator import to_dense
 from torch import Tensor, nn
 
 from orbitgp.kernels.feature_maps import FeatureMapKernel
-from orbitgp.kernels.radial import BlockSums, Exponents
+from orbitgp.kernels.radial import BlockSums, Exponents, TileSums
 from orbitgp.machine import split_rows
 from orbitgp.orbits import GaussianNoise, Orbit
 from orbitgp.orbits.sampling import Blocks, Pairing, pair_sides, pair_weights
@@ -99,8 +99,8 @@ class Covariance(nn.Module):
         """k_f of each datum with itself."""
         return (self.values(*pair_sides(xa, pairing)) * pair_weights(xa, pairing)).sum((-2, -1))
 
-    def sums_on_tensor_cores(self, points: Tensor) -> bool:
-        """Whether sums over pairs of such points are made without writing a value of k_g."""
+    def sums_in_cache(self, points: Seen, centre: Centre) -> bool:
+        """Whether sums over pairs of such points are made without writing values of k_g to memory."""
         return False
 
     def pairs(self, samples: int) -> int:
@@ -159,13 +159,14 @@ class Stationary(Covariance):
         self.smooth = self.nu != 0.5
 
     def cross(self, xa: Seen, xb: OthersSeen, centre: Centre | None = None) -> Cross:
-        if self.sums_on_tensor_cores(xa):
-            return self.sums(xa, xb, xb.detach()[0].mean(0) if centre is None else centre)
+        centre = xb.detach()[0].mean(0) if centre is None else centre
+        if self.sums_in_cache(xb, centre) and (xa is xb or self.sums_in_cache(xa, centre)):
+            return self.sums(xa, xb, centre)
         size, z = xa.shape[1], xb.flatten(0, 1)
         (x, points), evaluate, variance = self._prepared(z.detach().mean(0), xa, z)
         parts = split_rows(x, max(1, _AT_ONCE[x.is_cuda] // max(1, size * len(z))))
-        kfu = torch.cat([evaluate(part.flatten(0, 1), points, size) for part in parts]) * (variance / size)
-        kfu = kfu.to(xa.dtype)
+        found = torch.cat([evaluate(part.flatten(0, 1), points, size) for part in parts])
+        kfu = (found * (variance / size)).to(xa.dtype)
         return kfu if xb.shape[1] == 1 else kfu.unflatten(1, xb.shape[:2]).mean(2)
 
     def own(self, xa: Blocks, pairing: Pairing) -> Float[Tensor, " rows"]:
@@ -177,18 +178,31 @@ class Stationary(Covariance):
         return (kff.sum((-2, -1)) * variance).to(xa.dtype)
 
     def sums_on_tensor_cores(self, points: Tensor) -> bool:
+        """Whether a GPU makes such sums in registers."""
         return points.is_cuda and points.dtype == torch.float32 and self.smooth and _HAS_TRITON
 
-    def sums(self, xa: Seen, xb: OthersSeen, centre: Centre, rounded: bool = False) -> Cross:
-        """By tensor cores: the means, or sooner those of points that are rounded to half precision."""
-        from orbitgp.kernels.pair_sums import PairSums  # needs Triton, which comes with torch for GPUs
+    def sums_in_cache(self, points: Seen, centre: Centre) -> bool:
+        """On a CPU, those of smooth kernels and of points near enough for distances from products."""
+        if points.is_cuda:
+            return self.sums_on_tensor_cores(points)
+        if torch.compiler.is_exporting() or points.shape[1] == 1:
+            return False
+        shortest = self.hyperparameters(len(centre))[0].detach().min().to(points.dtype)
+        return not loses_digits(points, shortest.pow(-2), centre, self.smooth)
 
+    def sums(self, xa: Seen, xb: OthersSeen, centre: Centre, rounded: bool = False) -> Cross:
+        """The means without values of k_g in memory; on a GPU, sooner of points that are rounded to half precision."""
         lengthscales, variance = self.hyperparameters(xa.shape[-1])
         scale = lengthscales.reciprocal().to(xa.dtype)
         left, right = ((points.flatten(0, 1) - centre) * scale for points in (xa, xb))
-        if rounded:  # the gradient is that of the points before
-            left, right = (x.detach().half().float() + (x - x.detach()) for x in (left, right))
-        sums = PairSums.apply(left, right, self.nu, xa.shape[1], xb.shape[1])
+        if not xa.is_cuda:
+            sums = TileSums.apply(left, None if xa is xb else right, self.nu, xa.shape[1], xb.shape[1])
+        else:
+            from orbitgp.kernels.pair_sums import PairSums  # needs Triton, which comes with torch for GPUs
+
+            if rounded:  # the gradient is that of the points before
+                left, right = (x.detach().half().float() + (x - x.detach()) for x in (left, right))
+            sums = PairSums.apply(left, right, self.nu, xa.shape[1], xb.shape[1])
         return sums * (variance / (xa.shape[1] * xb.shape[1])).to(xa.dtype)
 
     def values(self, a: Points, b: Others) -> Float[Tensor, "*batch n m"]:

@@ -136,7 +136,8 @@ class CorrectedCovariance(Covariance):
         self.base = base
 
     def cross(self, xa: Seen, xb: OthersSeen, centre: Centre | None = None) -> Cross:
-        left, right = (x.unflatten(1, (2, -1)).flatten(0, 1) for x in (xa, xb))
+        left = xa.unflatten(1, (2, -1)).flatten(0, 1)
+        right = left if xa is xb else xb.unflatten(1, (2, -1)).flatten(0, 1)
         means = self.base.cross(left, right, centre).unflatten(0, (-1, 2)).unflatten(2, (-1, 2))
         same, other = means[:, 0, :, 0] + means[:, 1, :, 1], means[:, 0, :, 1] + means[:, 1, :, 0]
         return self.pairing.diag * same + self.pairing.off * other
@@ -144,8 +145,8 @@ class CorrectedCovariance(Covariance):
     def own(self, xa: Blocks, pairing: Pairing) -> Float[Tensor, " rows"]:
         return self.base.own(xa.flatten(1, 2).unflatten(1, (2, -1)), self.pairing)
 
-    def sums_on_tensor_cores(self, points: Tensor) -> bool:
-        return self.base.sums_on_tensor_cores(points)
+    def sums_in_cache(self, points: Seen, centre: Centre) -> bool:
+        return self.base.sums_in_cache(points, centre)
 
 
 class WeightedCovariance(Covariance):

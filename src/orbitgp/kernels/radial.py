@@ -10,12 +10,15 @@ A common centre is taken off, as less cancels then. With W = dL/dh, they yield t
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any
 
 import torch
 from jaxtyping import Float
 from torch import Tensor
 from torch.autograd.function import once_differentiable
+
+_SIDE = 384  # of a tile: its values, and the points that they take, fit in the cache of a core
 
 
 class Exponents(torch.autograd.Function):
@@ -60,11 +63,12 @@ class Exponents(torch.autograd.Function):
 
 
 def _with_columns(
-    points: Float[Tensor, "*batch n dim"], centre: Float[Tensor, " dim"], gamma: Float[Tensor, ""]
+    points: Float[Tensor, "*batch n dim"], centre: Float[Tensor, " dim"] | float = 0.0, gamma: Tensor | float = 1.0
 ) -> Float[Tensor, "*batch n wide"]:
     """[x, -1/2 gamma |x|^2, 1]."""
     wide = points.new_ones(*points.shape[:-1], points.shape[-1] + 2)
-    x = torch.sub(points, centre, out=wide[..., :-2])
+    wide[..., :-2] = points - centre
+    x = wide[..., :-2]
     wide[..., -2] = torch.linalg.vecdot(x, x) * (-0.5 * gamma)
     return wide
 
@@ -77,17 +81,7 @@ class BlockSums(torch.autograd.Function):
 
     @staticmethod
     def forward(ctx: Any, h: Tensor, nu: float | None, size: int) -> Tensor:
-        if nu is None:
-            k = slope = torch.exp(h) if size == 1 else h.exp_()  # nobody else reads h
-        else:
-            s = (h * (-4 * nu)).clamp_min_(0.0).sqrt_()
-            decay = torch.exp(-s)
-            if nu == 0.5:
-                k, slope = decay, decay / s.clamp_min(torch.finfo(h.dtype).eps)
-            elif nu == 1.5:
-                k, slope = (s + 1) * decay, 3 * decay
-            else:
-                k, slope = (s * (s / 3 + 1) + 1) * decay, (s + 1) * decay * (5 / 3)
+        k, slope = _profile(h, nu, may_overwrite=size > 1)
         ctx.save_for_backward(slope)
         ctx.size = size
         return k if size == 1 else k.unflatten(-2, (-1, size)).sum(-2)
@@ -97,3 +91,65 @@ class BlockSums(torch.autograd.Function):
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, None, None]:
         (slope,) = ctx.saved_tensors
         return (grad.unsqueeze(-2) * slope.unflatten(-2, (-1, ctx.size))).flatten(-3, -2), None, None
+
+
+class TileSums(torch.autograd.Function):
+    """Sums of the kernel over all pairs of ``s`` consecutive points of x and ``t`` of z, tile by tile.
+
+    Distances are in lengthscales. With z = None, sums are between the points of x, and half of the tiles are enough. A
+    tile of values stays in the cache from the product to the sum. The gradient makes it again, which takes less time
+    than values of k_g take to memory and back.
+    """
+
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, z: Tensor | None, nu: float | None, s: int, t: int) -> Tensor:
+        left = _with_columns(x)
+        right = left.clone() if z is None else _with_columns(z)
+        right[:, -2:] = right[:, -2:].flip(-1)
+        ctx.save_for_backward(left, right)
+        ctx.nu, ctx.blocks, ctx.symmetric = nu, (s, t), z is None
+        sums = x.new_empty(len(left) // s, len(right) // t)
+        for tile, rows, columns in _tiles(sums.shape, s, t, ctx.symmetric):
+            k, _ = _profile(left[rows] @ right[columns].mT, nu)
+            sums[tile] = k.unflatten(0, (-1, s)).sum(1).unflatten(1, (-1, t)).sum(2)
+            if ctx.symmetric:
+                sums[tile[::-1]] = sums[tile].mT.clone()
+        return sums
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
+        (left, right), (s, t) = ctx.saved_tensors, ctx.blocks
+        to_left, to_right = torch.zeros_like(left), torch.zeros_like(right)
+        for tile, rows, columns in _tiles(grad.shape, s, t, ctx.symmetric):
+            _, w = _profile(left[rows] @ right[columns].mT, ctx.nu)
+            both = ctx.symmetric and rows != columns  # the tile stands for its mirror image, too
+            slope = grad[tile] + grad[tile[::-1]].mT if both else grad[tile]
+            w.unflatten(0, (-1, s)).mul_(slope.repeat_interleave(t, 1)[:, None])
+            to_left[rows].addmm_(w, right[columns])
+            to_right[columns].addmm_(w.mT, left[rows])
+        to_x = to_left[:, :-2].addcmul_(left[:, :-2], to_left[:, -2, None], value=-1)
+        to_z = to_right[:, :-2].addcmul_(right[:, :-2], to_right[:, -1, None], value=-1)
+        return *((to_x + to_z, None) if ctx.symmetric else (to_x, to_z)), None, None, None
+
+
+def _tiles(shape: torch.Size, s: int, t: int, symmetric: bool) -> Iterator[tuple[tuple[slice, slice], slice, slice]]:
+    """Tiles of sums of blocks of ``s x t`` pairs: which sums, and which points of either side they take."""
+    high, wide = max(1, _SIDE // s), max(1, _SIDE // t)
+    for i in range(0, shape[0], high):
+        for j in range(0, i + 1 if symmetric else shape[1], wide):
+            yield (slice(i, i + high), slice(j, j + wide)), slice(i * s, (i + high) * s), slice(j * t, (j + wide) * t)
+
+
+def _profile(h: Tensor, nu: float | None, may_overwrite: bool = True) -> tuple[Tensor, Tensor]:
+    """The kernel and its slope dk/dh of h, which nobody else reads if it may be overwritten."""
+    if nu is None:
+        k = h.exp_() if may_overwrite else torch.exp(h)
+        return k, k
+    s = (h * (-4 * nu)).clamp_min_(0.0).sqrt_()
+    decay = torch.exp(-s)
+    if nu == 0.5:
+        return decay, decay / s.clamp_min(torch.finfo(h.dtype).eps)
+    if nu == 1.5:
+        return (s + 1) * decay, 3 * decay
+    return (s * (s / 3 + 1) + 1) * decay, (s + 1) * decay * (5 / 3)

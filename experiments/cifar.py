@@ -98,11 +98,17 @@ def made(stack: Stack, share: float, x: Tensor) -> nn.Sequential:
 def features(seen: nn.Module, x: Tensor) -> Tensor:
     """What a map sees of images, and after that of their mirror images, in half precision."""
     state = {name: t.to(x) for name, t in seen.state_dict().items()}
-    parts, rows = [], max(1, chunk_elements(x.device) // 2**21)
+    rows = max(1, chunk_elements(x.device) // 2**21)
+    found, start = torch.empty(0), 0
     with tensor_cores():
         for images in (x, x.flip(-1)):
-            parts += [torch.func.functional_call(seen, state, (p,)).flatten(1).half() for p in images.split(rows)]
-    return torch.cat(parts)
+            for part in images.split(rows):
+                mapped = torch.func.functional_call(seen, state, (part,)).flatten(1)
+                if not start:  # a list of parts would need the memory twice
+                    found = torch.empty(2 * len(x), mapped.shape[1], dtype=torch.float16, device=x.device)
+                found[start : start + len(part)] = mapped
+                start += len(part)
+    return found
 
 
 def products(a: Tensor, b: Tensor) -> Tensor:

@@ -35,7 +35,8 @@ def gram(covariance: Covariance, seen: Seen, centre: Centre | None = None) -> Fl
     centre = seen.detach()[0].mean(0) if centre is None else centre
     in_cache = covariance.sums_in_cache(seen, centre)
     if in_cache and not seen.is_cuda:
-        return torch.diagonal_scatter(covariance.cross(seen, seen, centre), _own(covariance, seen))
+        own = covariance.own(seen[:, None], Pairing.exact())
+        return torch.diagonal_scatter(covariance.cross(seen, seen, centre), own)
     learns = torch.is_grad_enabled()
     elements = max(_LEAST_BLOCK[seen.is_cuda], rows**2 * pairs // 8)
     elements = elements if in_cache else min(elements, chunk_elements(seen.device))
@@ -78,12 +79,7 @@ def _strip(covariance: Covariance, seen: Seen, centre: Centre, start: int, stop:
     rows = seen[start:stop]
     learns = torch.is_grad_enabled()
     means = covariance.cross(rows, seen[:stop]) if learns else cross(covariance, rows, seen[:stop], centre)
-    return torch.diagonal_scatter(means, _own(covariance, rows), offset=start)
-
-
-def _own(covariance: Covariance, seen: Seen) -> Float[Tensor, " rows"]:
-    """K_f of each datum with itself."""
-    return covariance.own(seen[:, None], Pairing.exact())
+    return torch.diagonal_scatter(means, covariance.own(rows[:, None], Pairing.exact()), offset=start)
 
 
 class _Mirrored(torch.autograd.Function):

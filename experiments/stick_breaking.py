@@ -7,6 +7,8 @@ probability of the labels.
 
 from __future__ import annotations
 
+from functools import partial
+
 import torch
 from torch import Tensor
 from torch.nn.functional import logsigmoid
@@ -66,10 +68,12 @@ class StickBreaking(Classification):
         return self._break(take, leave).exp()
 
     @torch.no_grad()
-    def is_sure(self, mean: Latents, most: Latents) -> Sure:
+    def is_sure(self, mean: Latents, most: Latents, error: float = 0.0) -> Sure:
         """Each E sigma(x_j) lies between its values at variances 0 and ``most``, and so does each product of them."""
         x, top = mean + self.offset.to(mean), self.log_probs(mean).argmax(-1, keepdim=True)
-        take, leave = (torch.stack([torch.sigmoid(side), logistic_mean(side, most)]).log() for side in (x, -x))
+        wide = partial(logistic_mean, variance=most)
+        ends = ((side - error, side + error) for side in (x, -x))
+        take, leave = (torch.stack([f(end) for end in both for f in (torch.sigmoid, wide)]).log() for both in ends)
         least, largest = self._break(take.amin(0), leave.amin(0)), self._break(take.amax(0), leave.amax(0))
         others = largest.scatter(-1, top, -torch.inf).amax(-1)
         return least.gather(-1, top)[:, 0] > others + _ROUNDING

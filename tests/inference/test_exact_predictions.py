@@ -9,11 +9,12 @@ import torch
 from gpytorch.kernels import RBFKernel, ScaleKernel
 from torch import Tensor
 
-from orbitgp.inference import orbit_gram
+from orbitgp.inference import exact_predictions, orbit_gram
 from orbitgp.inference.exact import ExactGP
+from orbitgp.inference.rough_means import RoughCovariance
 from orbitgp.kernels import InvariantKernel, covariance
-from orbitgp.likelihoods import Dirichlet, Gaussian, Likelihood
-from orbitgp.orbits import Permutation
+from orbitgp.likelihoods import Classification, Dirichlet, Gaussian, GaussianIndicators, Likelihood
+from orbitgp.orbits import GaussianNoise, Permutation
 
 ROWS = 150
 
@@ -95,3 +96,62 @@ def test_tiles_make_the_same_covariances(monkeypatch: pytest.MonkeyPatch, of_cla
         torch.testing.assert_close(gram, kernel(new).to_dense(), rtol=1e-10, atol=1e-12)
     with torch.enable_grad():
         torch.testing.assert_close(orbit_gram.gram(plain, of_classes.samples(new)), gram)
+
+
+def rough_problem(likelihood: Classification) -> tuple[ExactGP, Tensor]:
+    """Rows of 40 dimensions, most of whose variance lies in eight, and classes that depend on more of them."""
+    kernel = ScaleKernel(RBFKernel()).double()
+    kernel.base_kernel.lengthscale, kernel.outputscale = 3.0, 20.0
+    random = torch.Generator().manual_seed(0)
+    x = torch.randn(400, 40, generator=random) * torch.linspace(1, 0, 40).pow(20)
+    labels = (x @ torch.randn(40, 3, generator=random)).argmax(1)
+    model = ExactGP(kernel, GaussianNoise(0.05), x[:100], num_latents=3, num_samples=4)
+    model.condition(likelihood, likelihood.encode(labels[:100]))
+    return model, x[100:]
+
+
+@torch.no_grad()
+@pytest.mark.parametrize("likelihood", [Dirichlet(3, 1e-3), GaussianIndicators(3)], ids=["dirichlet", "indicators"])
+def test_rough_means_change_no_label(likelihood: Classification, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Though some would change if rough means were taken for exact ones."""
+    model, new = rough_problem(likelihood)
+    mean, variance = model.predict(new)
+    expected = likelihood.most_probable(mean, variance)
+    rough = RoughCovariance(model.vectors, model.samples(model.x)).cross(model.samples(new)).double()
+    roughly = model.means(new) + rough @ model.weights
+    assert (likelihood.most_probable(roughly, variance) != expected).any()
+    monkeypatch.setattr(exact_predictions, "pays", lambda *_: True)
+    asked = []
+
+    def needs(mean: Tensor, most: Tensor, error: float = 0.0) -> Tensor:
+        unsure = ~likelihood.is_sure(mean, most, error)
+        asked.append((len(mean), int(unsure.sum()), error))
+        return unsure
+
+    found = model.predict(new, needs_variance=needs)
+    assert torch.equal(likelihood.most_probable(*found), expected)
+    unsure = next(count for rows, count, error in asked if rows == len(new) and error)
+    assert 0 < unsure < 0.5 * len(new)
+
+
+@torch.no_grad()
+def test_rough_covariances_lack_one_term() -> None:
+    """Against kernels of distances, pair by pair; none is lacking where data lie in few directions."""
+    model, new = rough_problem(Dirichlet(3, 1e-3))
+    seen, other = model.samples(model.x).double(), model.samples(new).double()
+    rough = RoughCovariance(model.vectors, seen)
+    rests = [
+        side - rough.centre - (side - rough.centre) @ rough.directions.double() @ rough.directions.double().mT
+        for side in (other, seen)
+    ]
+    lacking = torch.einsum("asd,bpd->abps", *rests).transpose(2, 3)
+    squares = (other[:, None, :, None] - seen[None, :, None]).square().sum(-1) + 2 * lacking
+    expected = 20 * torch.exp(-squares / 18).mean((2, 3))
+    torch.testing.assert_close(rough.cross(other).double(), expected, rtol=1e-4, atol=1e-5)
+    few = torch.randn(64, 1, 5, dtype=torch.float64) @ torch.randn(5, 40, dtype=torch.float64)
+    torch.testing.assert_close(
+        RoughCovariance(model.vectors, few).cross(few[:9]).double(),
+        orbit_gram.cross(model.vectors, few[:9], few),
+        rtol=1e-3,
+        atol=1e-4,
+    )

@@ -62,6 +62,24 @@ def test_labels_are_those_of_the_probabilities(likelihood: Classification, laten
     assert torch.equal(likelihood.most_probable(mean, variance), expected)
 
 
+@pytest.mark.parametrize(
+    ("likelihood", "latents"), [(Bernoulli(), 1), (Dirichlet(4), 4), (StickBreaking(4), 3), (GaussianIndicators(4), 4)]
+)
+def test_a_label_that_is_sure_within_an_error_is_that_of_every_mean_there(
+    likelihood: Classification, latents: int
+) -> None:
+    """At random means within the error, and at all of its corners; with variances up to the bound."""
+    mean, error = 3 * torch.randn(ROWS, latents, dtype=torch.float64), 0.4
+    most = torch.rand(ROWS, 1, dtype=torch.float64).expand_as(mean)
+    sure, label = likelihood.is_sure(mean, most, error), likelihood.log_probs(mean).argmax(-1)
+    assert 0.2 < sure.double().mean() < likelihood.is_sure(mean, most).double().mean()
+    corners = 2 * torch.cartesian_prod(*[torch.arange(2.0).double()] * latents).reshape(-1, 1, latents) - 1
+    within = torch.cat([corners.expand(-1, ROWS, -1), 2 * torch.rand(20, ROWS, latents, dtype=torch.float64) - 1])
+    for moved in mean + error * within:
+        for variance in (1e-6 * most, most):
+            assert torch.equal(likelihood.predict_proba(moved, variance).argmax(-1)[sure], label[sure])
+
+
 def test_the_mean_of_a_sigmoid() -> None:
     mean, variance = torch.linspace(-6, 6, 13, dtype=torch.float64), torch.linspace(0, 12, 13, dtype=torch.float64)
     z = torch.linspace(-9, 9, 4001, dtype=torch.float64)

@@ -59,7 +59,7 @@ class InvariantGPClassifier(ClassifierMixin, InvariantEstimator):
         check_is_fitted(self)
         likelihood = self.likelihood_
         assert isinstance(likelihood, Classification)
-        latent = self._latent(X, lambda mean, most: ~likelihood.is_sure(mean, most))
+        latent = self._latent(X, lambda *given: ~likelihood.is_sure(*given))
         return self.classes_[likelihood.most_probable(*latent).numpy()]
 
     def _problem(self, x: AllInputs, targets: np.ndarray, sample_weight: Any) -> Problem:

@@ -6,13 +6,15 @@ With cross-covariances k between a new row and the data,
 
 The mean needs no factor, so a model that comes from a file makes one only where a variance is asked for. The label of a
 row may be sure without its variance (``Classification.is_sure``). Given a few of the data, the variance of f is no
-smaller than given all of them. This bound costs little, and most labels are sure with it.
+smaller than given all of them. This bound costs little, and most labels are sure with it. Of many rows, rough means
+(:mod:`orbitgp.inference.rough_means`) serve first, and their errors in some rows say which labels could change.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from copy import deepcopy
+from functools import partial
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import torch
@@ -22,15 +24,14 @@ from torch import Tensor, nn
 from orbitgp.inference import streamed
 from orbitgp.inference.noisy_covariance import NoisyCovariance
 from orbitgp.inference.prior import Means
+from orbitgp.inference.rough_means import RoughCovariance, pays
 from orbitgp.inference.streamed import Streamed, held_elements
-from orbitgp.kernels.covariance import Covariance, Cross, OthersSeen, Seen
+from orbitgp.kernels.covariance import Covariance, Cross, Seen
 from orbitgp.machine import chunk_elements, in_smaller_chunks
 from orbitgp.orbits.sampling import Inputs, Pairing
 
 Latents = Float[Tensor, "others latents"]
-NeedsVariance = Callable[[Latents, Latents], Bool[Tensor, " others"]]
-
-
+NeedsVariance = Callable[..., Bool[Tensor, " others"]]
 Model = TypeVar("Model", bound="ExactPredictions")
 
 
@@ -41,6 +42,7 @@ class ExactPredictions(nn.Module):
     weights: Tensor
     noise: Tensor
     num_latents: int
+    covariance: Covariance
     _inverted: dict[torch.device, NoisyCovariance]
 
     if TYPE_CHECKING:
@@ -57,22 +59,36 @@ class ExactPredictions(nn.Module):
     def predict(self, x: Inputs, *_: Any, needs_variance: NeedsVariance | None = None) -> tuple[Latents, Latents]:
         """Mean and variance of f, each row on its own, streamed.
 
-        ``needs_variance(mean, most)`` says of some rows which need their variance, if not all do. It is given an upper
-        bound of the variance, and rows that it does not ask for keep this bound.
+        ``needs_variance(mean, most, error)`` says of some rows which need their variance, if not all do. It is given an
+        upper bound of the variance, and one of the error of a mean that is rough. Other rows keep what it was given.
         """
-        seen, means, variances = self._conditioned_on(), [], []
+        seen = self._conditioned_on()
+        exactly = partial(self._of_rows, needs=needs_variance, seen=seen)
+        if needs_variance is None or self.vectors is not self.covariance or not pays(self.vectors, seen, len(x)):
+            return exactly(x)
+        rough = RoughCovariance(self.vectors, seen)
+        roughly = partial(self._of_rows, needs=lambda f, _: f.new_zeros(len(f)).bool(), seen=seen, rough=rough)
+        mean, most = roughly(some := x[:: -(-len(x) // 16)])
+        error = 6 * float((exactly(some)[0] - mean).square().mean().sqrt())  # 4 would do for 10,000 digits
+        if needs_variance(mean, most, error).double().mean() > 0.5:
+            return exactly(x)
+        mean, variance = roughly(x)
+        if (rows := needs_variance(mean, variance, error)).any():
+            mean[rows], variance[rows] = exactly(x[rows])
+        return mean, variance
+
+    def _of_rows(self, x: Inputs, needs: NeedsVariance | None, seen: Any, rough: Any = None) -> tuple[Latents, Latents]:
+        means, variances = [], []
         few = torch.arange(0, len(seen), max(1, len(seen) // 64), device=seen.device)  # 64 make most rows sure
-        gram = None if needs_variance is None else streamed.gram(self.vectors, seen[few])
-        of_few = None if gram is None else NoisyCovariance(gram, self.noise[few])
-        for other, prior, cross in self._with_data(x, seen):
+        of_few = needs and NoisyCovariance(streamed.gram(self.vectors, seen[few]), self.noise[few])
+        for other, prior, cross in self._with_data(x, seen, rough):
             own = self.vectors.own(other[:, None], Pairing.exact()).double()
             means.append(prior + cross @ self.weights)
-            if needs_variance is None or of_few is None:
+            if needs is None or of_few is None:
                 variances.append(self._left(own, cross, self._posterior()))
                 continue
             variances.append(self._left(own, cross[:, few], of_few))
-            rows = needs_variance(means[-1], variances[-1])
-            if rows.any():
+            if (rows := needs(means[-1], variances[-1])).any():
                 variances[-1][rows] = self._left(own[rows], cross[rows], self._posterior())
         return torch.cat(means), torch.cat(variances)
 
@@ -87,14 +103,14 @@ class ExactPredictions(nn.Module):
         """The mean of f alone, each row on its own, streamed: it needs no factor, and no variance of the prior."""
         return torch.cat([prior + k @ self.weights for _, prior, k in self._with_data(x, self._conditioned_on())])
 
-    def _with_data(self, x: Inputs, seen: OthersSeen | Streamed) -> Iterator[tuple[Seen, Means, Cross]]:
+    def _with_data(self, x: Inputs, seen: Any, rough: Any = None) -> Iterator[tuple[Seen, Means, Cross]]:
         """What g sees of new rows, their prior means, and covariances of f there and at the data; a few at a time."""
         # Data that are mapped anew for each part of the new rows ask for large parts.
         at_once = held_elements(x.device) // seen.numbers if isinstance(seen, Streamed) else self.rows_at_once(x)
         for part in x.split(max(1, min(at_once, chunk_elements(x.device) // len(self.x)))):
             other, prior = self.seen_and_means(part)
             other = other.to(seen.dtype)
-            yield other, prior, streamed.cross(self.vectors, other, seen).double()
+            yield other, prior, (rough.cross(other) if rough else streamed.cross(self.vectors, other, seen)).double()
 
     @torch.no_grad()
     def joint(self, x: Inputs, *_: Any, **__: Any) -> tuple[Latents, Float[Tensor, "anylatents others others"]]:

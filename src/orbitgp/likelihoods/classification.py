@@ -73,12 +73,15 @@ class Classification(Likelihood):
         """Class probabilities, averaged over f ~ N(mean, diag variance). Rows sum to one."""
         return normal_average(lambda f: self.log_probs(f).exp(), mean, variance)
 
-    def is_sure(self, mean: Latents, most: Latents) -> Sure:
+    def is_sure(self, mean: Latents, most: Latents, error: float = 0.0) -> Sure:
         """Whether the most probable class of a row is that at f = mean, for all variances up to ``most``.
 
-        It is never said of a class that this does not hold for; by default it is said of all or of none.
+        It is never said where this does not hold for all means within ``error``; by default, only where these decide.
         """
-        return torch.full((len(mean),), self.mean_decides, device=mean.device)
+        top = mean.argmax(-1, keepdim=True)
+        ends = mean + error, (mean + error).scatter_add(-1, top, torch.full_like(top, -2 * error, dtype=mean.dtype))
+        same = torch.eq(*(self.log_probs(end).argmax(-1) for end in ends))
+        return same if self.mean_decides else torch.zeros_like(same)
 
     @torch.no_grad()
     def most_probable(self, mean: Latents, variance: Latents) -> Labels:

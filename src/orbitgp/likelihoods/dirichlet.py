@@ -102,15 +102,15 @@ class Dirichlet(Classification):
         return torch.log_softmax(f, -1)
 
     @torch.no_grad()
-    def is_sure(self, mean: Latents, most: Latents) -> Sure:
+    def is_sure(self, mean: Latents, most: Latents, error: float = 0.0) -> Sure:
         """Whether the largest mean f_i surely has more than half of the probability.
 
         The others have sum_j E softmax_j <= sum_j E sigma(f_j - f_i), because softmax_j has more than two terms in its
         denominator. f_j - f_i has at most the variance v_i + v_j, and its mean is negative, so E sigma grows with it.
         """
         top = mean.argmax(-1, keepdim=True)
-        against = logistic_mean(mean - mean.gather(-1, top), most + most.gather(-1, top)).scatter(-1, top, 0.0)
-        return against.sum(-1) < 0.5 - _NODE_ERROR
+        behind, both = mean - mean.gather(-1, top) + 2 * error, most + most.gather(-1, top)
+        return logistic_mean(behind, both).scatter(-1, top, 0.0).sum(-1) < 0.5 - _NODE_ERROR
 
     def log_prob(self, y: ClassTargets, f: Values) -> LogProbs:
         """The log density of the targets."""

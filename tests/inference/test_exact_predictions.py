@@ -11,7 +11,7 @@ from torch import Tensor
 
 from orbitgp.inference import exact_predictions, orbit_gram
 from orbitgp.inference.exact import ExactGP
-from orbitgp.inference.rough_means import RoughCovariance
+from orbitgp.inference.exact_predictions import RoughCovariance
 from orbitgp.kernels import InvariantKernel, covariance
 from orbitgp.likelihoods import Classification, Dirichlet, Gaussian, GaussianIndicators, Likelihood
 from orbitgp.orbits import GaussianNoise, Permutation

@@ -7,7 +7,7 @@ With cross-covariances k between a new row and the data,
 The mean needs no factor, so a model that comes from a file makes one only where a variance is asked for. The label of a
 row may be sure without its variance (``Classification.is_sure``). Given a few of the data, the variance of f is no
 smaller than given all of them. This bound costs little, and most labels are sure with it. Of many rows, rough means
-(:mod:`orbitgp.inference.rough_means`) serve first, and their errors in some rows say which labels could change.
+(:class:`RoughCovariance`) serve first, and their errors in some rows say which labels could change.
 """
 
 from __future__ import annotations
@@ -21,18 +21,54 @@ import torch
 from jaxtyping import Bool, Float
 from torch import Tensor, nn
 
-from orbitgp.inference import streamed
+from orbitgp.inference import orbit_gram, streamed
 from orbitgp.inference.noisy_covariance import NoisyCovariance
 from orbitgp.inference.prior import Means
-from orbitgp.inference.rough_means import RoughCovariance, pays
 from orbitgp.inference.streamed import Streamed, held_elements
-from orbitgp.kernels.covariance import Covariance, Cross, Seen
+from orbitgp.kernels.covariance import Covariance, Cross, Seen, Stationary
 from orbitgp.machine import chunk_elements, in_smaller_chunks
 from orbitgp.orbits.sampling import Inputs, Pairing
 
 Latents = Float[Tensor, "others latents"]
+Data = Float[Tensor, "data size dim"]  # what g sees of them
 NeedsVariance = Callable[..., Bool[Tensor, " others"]]
 Model = TypeVar("Model", bound="ExactPredictions")
+
+
+class RoughCovariance:
+    """Covariances of new rows with data of many dimensions, from a fifth of these: rough, and soon there.
+
+    A kernel of distances compares samples x of new rows with samples z of the data. With V the directions in which
+    1,024 samples of the data vary most, and r what is left of a sample without these, |x - z|^2 = |Vx - Vz|^2 + |r_x|^2
+    + |r_z|^2 - 2 r_x . r_z. All but the last term is the distance between (Vx, |r_x|, 0) and (Vz, 0, |r_z|).
+    """
+
+    def __init__(self, covariance: Covariance, seen: Seen | Streamed) -> None:
+        self.covariance = covariance
+        some = seen[:: -(-len(seen) // 64)].flatten(0, 1)
+        some = some[:: -(-len(some) // 1024)].float()
+        self.centre = some.mean(0)
+        vectors = torch.linalg.eigh((some - self.centre) @ (some - self.centre).mT)[1]
+        self.directions = torch.linalg.qr((some - self.centre).mT @ vectors[:, -(min(some.shape) // 5) :])[0]
+        self.data = torch.cat([self._seen(seen[i : i + 128], -1) for i in range(0, len(seen), 128)])
+
+    def _seen(self, seen: Seen, place: int) -> Tensor:
+        """V x of each sample, and two more numbers: |r_x| at this place, and 0 at the other."""
+        x = seen.float() - self.centre
+        found = nn.functional.pad(x @ self.directions, (0, 2))
+        found[..., place] = (x.square().sum(-1) - found.square().sum(-1)).clamp_min(0.0).sqrt()
+        return found
+
+    def cross(self, others: Seen) -> Cross:
+        """Of new rows, by what g sees of them."""
+        return orbit_gram.cross(self.covariance, self._seen(others, -2), self.data)
+
+
+def pays(covariance: Covariance, seen: Seen | Streamed, others: int) -> bool:
+    """Whether this saves time for so many rows, some of which are computed exactly: where all pairs take seconds."""
+    size, dim = seen[:1].shape[1:]
+    costs = seen.device.type == "cpu" and min(others, dim) > 255 and others * len(seen) * size**2 * dim > 2**38
+    return costs and type(covariance) is Stationary and len(covariance.hyperparameters(dim)[0]) == 1
 
 
 class ExactPredictions(nn.Module):
@@ -77,10 +113,13 @@ class ExactPredictions(nn.Module):
             mean[rows], variance[rows] = exactly(x[rows])
         return mean, variance
 
-    def _of_rows(self, x: Inputs, needs: NeedsVariance | None, seen: Any, rough: Any = None) -> tuple[Latents, Latents]:
+    def _of_rows(
+        self, x: Inputs, needs: NeedsVariance | None, seen: Data | Streamed, rough: RoughCovariance | None = None
+    ) -> tuple[Latents, Latents]:
+        """Mean and variance, or an upper bound of it where it is not needed."""
         means, variances = [], []
         few = torch.arange(0, len(seen), max(1, len(seen) // 64), device=seen.device)  # 64 make most rows sure
-        of_few = needs and NoisyCovariance(streamed.gram(self.vectors, seen[few]), self.noise[few])
+        of_few = None if needs is None else NoisyCovariance(streamed.gram(self.vectors, seen[few]), self.noise[few])
         for other, prior, cross in self._with_data(x, seen, rough):
             own = self.vectors.own(other[:, None], Pairing.exact()).double()
             means.append(prior + cross @ self.weights)
@@ -103,7 +142,9 @@ class ExactPredictions(nn.Module):
         """The mean of f alone, each row on its own, streamed: it needs no factor, and no variance of the prior."""
         return torch.cat([prior + k @ self.weights for _, prior, k in self._with_data(x, self._conditioned_on())])
 
-    def _with_data(self, x: Inputs, seen: Any, rough: Any = None) -> Iterator[tuple[Seen, Means, Cross]]:
+    def _with_data(
+        self, x: Inputs, seen: Data | Streamed, rough: RoughCovariance | None = None
+    ) -> Iterator[tuple[Seen, Means, Cross]]:
         """What g sees of new rows, their prior means, and covariances of f there and at the data; a few at a time."""
         # Data that are mapped anew for each part of the new rows ask for large parts.
         at_once = held_elements(x.device) // seen.numbers if isinstance(seen, Streamed) else self.rows_at_once(x)

@@ -92,6 +92,7 @@ _FRAMES = {
     "kornia": "import kornia.augmentation as K\n\ntransform = K.AugmentationSequential(\n{})\n",
     "albumentations": "import albumentations as A\n\ntransform = A.Compose([\n{}])\n",
 }
+_NOTHING = {"torchvision": "v2.Identity()"}  # it refuses an empty list
 _NNUNET = """from nnunetv2.training.nnUNetTrainer.nnUNetTrainer import nnUNetTrainer
 
 
@@ -130,7 +131,8 @@ def augmentation(orbit: Orbit, shape: tuple[int, ...], tool: str) -> str:
     elif tool == "ultralytics":
         frame = "".join(f"{text}\n" for _, text in found)
     else:
-        frame = _FRAMES[tool].format("".join(f"    {text},\n" for _, text in found))
+        texts = [text for _, text in found] or [_NOTHING.get(tool, "")]
+        frame = _FRAMES[tool].format("".join(f"    {text},\n" for text in texts if text))
     return "\n".join([*lines, frame])
 
 

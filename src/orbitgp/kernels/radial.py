@@ -67,8 +67,7 @@ def _with_columns(
 ) -> Float[Tensor, "*batch n wide"]:
     """[x, -1/2 gamma |x|^2, 1]."""
     wide = points.new_ones(*points.shape[:-1], points.shape[-1] + 2)
-    wide[..., :-2] = points - centre
-    x = wide[..., :-2]
+    x = wide[..., :-2].copy_(points - centre)
     wide[..., -2] = torch.linalg.vecdot(x, x) * (-0.5 * gamma)
     return wide
 

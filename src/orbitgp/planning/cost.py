@@ -10,7 +10,7 @@ of the inverse. Conditioning computes k_g once, and has no gradient. Bytes: K_f 
 matrices of N x N in double precision (the matrix and its factor; for a gradient its inverse, too). For large inputs
 most of the memory goes into copies of all samples: as drawn, centred, scaled, and gradients on their way back. Their
 number was measured, as were the four blocks of values of k_g that are there at a time, five with a gradient. With few
-rows all are kept for it, which saves one product.
+rows all are kept for it, which saves one product. Where sums are made in the cache of a core, one block is enough.
 
 A feature map takes the products of matrices that it makes of one row, for each sample, and four times as many with a
 gradient. Where g sees more of all data than memory holds, the blocks of rows before a block are mapped again for it.
@@ -34,7 +34,7 @@ from orbitgp.inference.model import InvariantGP
 from orbitgp.inference.orbit_gram import kept_elements
 from orbitgp.inference.rows import AllInputs, first
 from orbitgp.inference.streamed import held_elements
-from orbitgp.kernels.covariance import FeatureMapCovariance
+from orbitgp.kernels.covariance import FeatureMapCovariance, Stationary
 from orbitgp.kernels.feature_maps import embeds_means
 from orbitgp.likelihoods import Likelihood
 from orbitgp.machine import chunk_elements
@@ -98,7 +98,7 @@ class Workload:
     datum is the same for all latent functions, so that a factor is all that the posterior needs. ``single_sum``: one
     value of K_f takes as many values of k_g as there are samples, and not as many pairs of them. ``corrected``: half of
     many draws are learned from (:class:`~orbitgp.kernels.orbit_average.CorrectedCovariance`). ``mapping``: the feature
-    map's operations a sample.
+    map's operations a sample. ``in_cache``: sums over pairs are made without writing values of k_g to memory.
     """
 
     samples: int
@@ -113,6 +113,7 @@ class Workload:
     corrected: bool = False
     mapping: float = 0.0
     elements: int = 1
+    in_cache: bool = False
 
     @classmethod
     def of(cls, model: ExactGP | InvariantGP, likelihood: Likelihood, x: AllInputs, samples: int) -> Workload:
@@ -133,7 +134,11 @@ class Workload:
         corrected = isinstance(model, ExactGP) and model.gains_by_correction
         parts = model.orbit.parts if isinstance(model.orbit, Composition) else []
         elements = math.prod(part.size for part in parts if isinstance(part, FiniteOrbit))
-        return cls(samples, dim, x.device, *counts, double, tables, one_noise, single, corrected, mapping, elements)
+        seen = model.covariance.of_features
+        cached = x.device.type == "cpu" and isinstance(seen, Stationary) and seen.smooth and not single
+        return cls(
+            samples, dim, x.device, *counts, double, tables, one_noise, single, corrected, mapping, elements, cached
+        )
 
     @property
     def points(self) -> int:
@@ -149,8 +154,8 @@ class Workload:
         """The evidence and its gradient."""
         if self.corrected and self.samples > LEAST_DRAWS:
             return replace(self, samples=self.samples // 2, corrected=False).evaluation(rows)
-        kept = kept_elements(rows, self.points, self.dim, self.pairs, self.device)
-        return self._cost(rows, products=4.0, algebra=4.0, squares=24.0, copies=10.0, blocks=5.0, kept=kept)
+        kept = kept_elements(rows, self.points, self.dim, 0 if self.in_cache else self.pairs, self.device)
+        return self._cost(rows, products=4.0, algebra=4.0, squares=24.0, copies=11.0, blocks=5.0, kept=kept)
 
     def evaluation_seconds(self, rows: int, samples: int | None = None) -> float:
         """The same with this number of draws, and with what does not depend on the size of the data."""
@@ -219,6 +224,7 @@ class Workload:
         number = 8 if self.double else 4
         samples = copies * min(numbers, held)
         block = min(chunk_elements(self.device), rows**2 * self.pairs)
+        blocks = 1.0 if self.in_cache else blocks
         memory = rows**2 * (number + squares) + number * (samples + blocks * block + kept) + self.tables
         algebra = (algebra + 2 / 3 * (self.turns - 1)) * self.covariances * rows**3
         seconds = kernel / (double if self.double else single) + algebra / double

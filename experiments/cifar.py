@@ -372,21 +372,23 @@ def sums(
     """
     inner, cross = (torch.zeros(2 * len(rows), 2 * len(x), device=x.device) for rows in (x, new))
     own = torch.zeros(2 * len(new), 2, device=x.device)
-    for stack, weight in zip(stacks, weights, strict=True):
+
+    def add(stack: Stack, weight: float) -> None:
         seen = made(stack, share, x)
-        known = features(seen, x)
+        known, unseen = features(seen, x), features(seen, new)
         add_products(inner, known, known, weight)
-        unseen = features(seen, new)
         add_products(cross, unseen, known, weight)
-        del known
-        sides = unseen.view(2, len(new), -1)
+        sides = unseen.split(len(new))
         for j, side in enumerate(sides):
             for i, other in enumerate(sides):
                 parts = zip(side.split(1000), other.split(1000), strict=True)
                 pairs = torch.cat([(a.float() * b.float()).sum(1) for a, b in parts])
                 own[i * len(new) : (i + 1) * len(new), j] += weight * pairs
-        clear(x.device.type)
         say(f"  {len(stack)} layers, {unseen.shape[1]:,} features, weight {weight:.2f}")
+
+    for stack, weight in zip(stacks, weights, strict=True):
+        add(stack, weight)
+        clear(x.device.type)
     return inner, cross, own
 
 

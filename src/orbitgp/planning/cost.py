@@ -135,7 +135,7 @@ class Workload:
         parts = model.orbit.parts if isinstance(model.orbit, Composition) else []
         elements = math.prod(part.size for part in parts if isinstance(part, FiniteOrbit))
         seen = model.covariance.of_features
-        cached = x.device.type == "cpu" and isinstance(seen, Stationary) and seen.smooth and not single
+        cached = x.device.type == "cpu" and isinstance(seen, Stationary) and seen.smooth and not single and samples > 1
         return cls(
             samples, dim, x.device, *counts, double, tables, one_noise, single, corrected, mapping, elements, cached
         )
@@ -155,7 +155,8 @@ class Workload:
         if self.corrected and self.samples > LEAST_DRAWS:
             return replace(self, samples=self.samples // 2, corrected=False).evaluation(rows)
         kept = kept_elements(rows, self.points, self.dim, 0 if self.in_cache else self.pairs, self.device)
-        return self._cost(rows, products=4.0, algebra=4.0, squares=24.0, copies=11.0, blocks=5.0, kept=kept)
+        copies = 12.0 if self.in_cache else 10.0
+        return self._cost(rows, products=4.0, algebra=4.0, squares=24.0, copies=copies, blocks=5.0, kept=kept)
 
     def evaluation_seconds(self, rows: int, samples: int | None = None) -> float:
         """The same with this number of draws, and with what does not depend on the size of the data."""
@@ -223,9 +224,8 @@ class Workload:
         kernel = products * ((self.dim + 8) * rows**2 * self.pairs + times_mapped * self.mapping * rows * self.points)
         number = 8 if self.double else 4
         samples = copies * min(numbers, held)
-        block = min(chunk_elements(self.device), rows**2 * self.pairs)
-        blocks = 1.0 if self.in_cache else blocks
-        memory = rows**2 * (number + squares) + number * (samples + blocks * block + kept) + self.tables
+        values = (1.0 if self.in_cache else blocks) * min(chunk_elements(self.device), rows**2 * self.pairs)
+        memory = rows**2 * (number + squares) + number * (samples + values + kept) + self.tables
         algebra = (algebra + 2 / 3 * (self.turns - 1)) * self.covariances * rows**3
         seconds = kernel / (double if self.double else single) + algebra / double
         return Cost(memory, seconds)

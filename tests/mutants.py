@@ -49,7 +49,7 @@ TESTS += [
     "tests/training/test_ladder.py",
 ]
 NAMED = [  # mistakes that tests once did not notice: module, text, text of the mutant
-    ("inference/exact.py", "self.num_samples, self.seed, shuffled", "self.num_samples, 0, shuffled"),
+    ("inference/exact.py", "shared_samples(x, self.num_samples, self.seed)", "shared_samples(x, self.num_samples, 0)"),
     ("inference/exact.py", "seed=self.seed + number", "seed=self.seed"),  # fresh draws are those that were learned from
     ("training/ladder.py", "DRAWS_TOLERANCE = 1.0", "DRAWS_TOLERANCE = 50.0"),
     ("training/plausible.py", "_ROOT = float(", "_ROOT = 1.6 * float("),  # plausible ranges are too wide

@@ -3,7 +3,6 @@ be."""
 
 from __future__ import annotations
 
-import math
 from typing import Any
 
 import pytest
@@ -11,7 +10,7 @@ import torch
 from torch import Tensor
 
 from orbitgp.orbits import sampling as module
-from orbitgp.orbits.sampling import POLICIES, base_draws, shared_draws
+from orbitgp.orbits.sampling import POLICIES, base_draws
 
 
 def smooth(u: Tensor) -> Tensor:
@@ -107,20 +106,3 @@ def test_beyond_the_dimensions_of_sobol_the_rest_is_iid(monkeypatch: pytest.Monk
 
 def test_no_draws_at_all() -> None:
     assert base_draws("qmc", 3, 2, 4, 0).shape == (3, 2, 4, 0)
-
-
-@pytest.mark.parametrize(("points", "gain"), [(32, 1.4), (128, 2.0)])
-def test_pairs_of_shuffled_sets_are_unbiased_and_spread_less_than_those_of_shifts_of_one_net(
-    points: int, gain: float
-) -> None:
-    """The mean of exp(-|u - v|^2 / 2 w^2) over the cube is a sixth power, as that over the square is known."""
-    width, found = 0.3, {}
-    for shuffled in (False, True):
-        sets = [shared_draws(points, 6, torch.Generator().manual_seed(i), shuffled, torch.float64) for i in range(120)]
-        pairs = zip(sets[::2], sets[1::2], strict=True)
-        found[shuffled] = torch.stack([torch.exp(-torch.cdist(u, v).square() / 2 / width**2).mean() for u, v in pairs])
-    near, far = math.sqrt(2 * math.pi) * width * math.erf(1 / width / math.sqrt(2)), math.exp(-1 / 2 / width**2)
-    exact = (near - 2 * width**2 * (1 - far)) ** 6
-    for values in found.values():
-        assert abs(float(values.mean()) - exact) < 4 * float(values.std()) / len(values) ** 0.5
-    assert gain * found[True].std() < found[False].std()

@@ -71,7 +71,7 @@ class ExactGP(ExactPredictions):
         self.register_buffer("noise", torch.ones(len(x), 1, dtype=torch.float64))
         self._inverted: dict[torch.device, NoisyCovariance] = {}
         self._single_sum = single_sum(kernel, orbit, x)
-        self.corrected = self.climbs = self.fresh = False
+        self.corrected = self.climbs = False
 
     def __getstate__(self) -> dict[str, Any]:
         return {**super().__getstate__(), "_inverted": {}}  # made again when it is needed
@@ -115,7 +115,7 @@ class ExactGP(ExactPredictions):
         view.x, view.num_samples, view._inverted = x, num_samples, {}
         if orbit is not None:
             view.orbit, view._single_sum = orbit, single_sum(self.kernel, orbit, x)
-        view.seed, view.corrected, view.fresh = self.seed if seed is None else seed, False, seed is not None
+        view.seed, view.corrected = self.seed if seed is None else seed, False
         return view
 
     @property
@@ -137,7 +137,7 @@ class ExactGP(ExactPredictions):
         orbit = self.orbit if self._closed_form is None else Identity()
         if self.corrected and self.num_samples is not None:
             return orbit.shared_samples(x, max(1, self.num_samples // 4), self.seed, ~self.seed).points[:, 0].flatten(2)
-        return orbit.shared_samples(x, self.num_samples, self.seed, shuffled=self.fresh).points[:, 0].flatten(2)
+        return orbit.shared_samples(x, self.num_samples, self.seed).points[:, 0].flatten(2)
 
     def seen_and_means(self, x: Inputs) -> tuple[Seen, Means]:
         """What g sees of the finite orbit of each row, and their prior mean; again for a gradient of many rows."""

@@ -127,13 +127,13 @@ class Orbit(Portable):
         xa = self.transform(x, u.flatten(1, 2))
         return Samples(xa.unflatten(1, (num_groups, -1)), pairing)
 
-    def shared_samples(self, x: Inputs, num_samples: int | None, *seeds: int, shuffled: bool = False) -> Samples:
+    def shared_samples(self, x: Inputs, num_samples: int | None, *seeds: int) -> Samples:
         """Prediction samples: the same draws for every row, taken as a finite orbit; ``num_samples`` per seed (0)."""
         if num_samples is None or num_samples < 1:
             raise ValueError(f"an infinite orbit needs a positive number of samples at prediction, got {num_samples}.")
-        size, dtype = (num_samples, self.draws_for(x.shape[1:])), x.dtype
-        u = torch.cat([sampling.shared_draws(*size, each, shuffled, dtype) for each in _generators(seeds)])
-        xa = self.transform(x, u.to(x.device).expand(len(x), -1, -1))
+        shape, generators = (1, 1, num_samples, self.draws_for(x.shape[1:])), _generators(seeds)
+        u = torch.cat([base_draws("qmc", *shape, generator=each, dtype=x.dtype) for each in generators], 2).to(x.device)
+        xa = self.transform(x, u[0].expand(len(x), -1, -1))
         return Samples(xa[:, None], Pairing.exact())
 
     def merge(self, other: Orbit) -> Orbit | None:
@@ -200,7 +200,7 @@ class FiniteOrbit(Orbit):
         index = keys.topk(num_samples, dim=1).indices
         return Samples(self.select(x, index)[:, :, None], pairing)
 
-    def shared_samples(self, x: Inputs, num_samples: int | None, *seeds: int, shuffled: bool = False) -> Samples:
+    def shared_samples(self, x: Inputs, num_samples: int | None, *seeds: int) -> Samples:
         """The whole orbit where ``num_samples`` covers it, else a fixed subset that is the same for every row."""
         if num_samples is None or num_samples >= self.size:
             return Samples(self.elements(x)[:, None], Pairing.exact())

@@ -69,20 +69,6 @@ def base_draws(
     return u if lead == dim else torch.cat([u, uniform(points, dim - lead)], dim=-1)
 
 
-def shared_draws(
-    points: int, dim: int, generator: torch.Generator, shuffled: bool, dtype: torch.dtype
-) -> Float[Tensor, "points dim"]:
-    """One set of draws for all data; those of other generators are independent.
-
-    Sets that are paired with each other should be shuffled. Shifts of one net have no more than S differences between
-    all S^2 pairs of their draws, and a kernel sees little but differences. Shuffled, each has the coordinates of the
-    net in an order of its own, but for the first, which matters most.
-    """
-    u = base_draws("qmc", 1, 1, points, dim, generator=generator, dtype=dtype)[0, 0]
-    order = 1 + torch.randperm(dim - 1, generator=generator) if shuffled and dim > 2 else torch.arange(1, dim)
-    return torch.cat([u[:, :1], u[:, order]], 1)
-
-
 @constant
 def _net(points: int, dim: int, digits: int) -> Float[Tensor, "points dim"]:
     """Hammersley-Sobol points: i/n in the first coordinate (evenly spaced for any n), Sobol' in the others.

@@ -42,7 +42,7 @@ from orbitgp.training.starts import kernel_starts, move_kernel, move_to, possibl
 DRAWS_TOLERANCE = 1.0  # nats that the last doubling of draws may change, and that fresh draws may take away
 _FINE = 0.05  # nats an iteration, and share of what fresh draws change, below which a climb ends on the last rungs
 _PER_ROW = 2e-5  # the same for each row: evidence of many rows is not worth as many digits
-_LAST_SETS = range(3, 7)  # sets of fresh draws that score the end, three if little depends on them; 1 and 2 have chosen
+_LAST_SETS = range(3, 8)  # sets of fresh draws that score the end, three if little depends on them; 1 and 2 have chosen
 
 
 @dataclass(kw_only=True)
@@ -128,7 +128,7 @@ class Ladder(Run):
         self.between_climbs()
         self.model.num_samples = self.rung.draws
         with suppress(Stopped):  # draws that chose between candidates are no longer fresh
-            sets = _LAST_SETS[: 3 if not self.converged or abs(self.draw_shift) < DRAWS_TOLERANCE / 10 else 4]
+            sets = _LAST_SETS[: 3 if not self.converged or abs(self.draw_shift) < DRAWS_TOLERANCE / 10 else 5]
             rows = self.limit.checked_rows(*self.rung, len(sets), time.perf_counter() - self._clock)
             found = self._shift(Optimum(math.nan, self.learned.get()), self.rung._replace(rows=rows), None, sets)
             self.draw_shift, self.draw_error = found.value, max(found.error, 0.5 * self.draw_gain)

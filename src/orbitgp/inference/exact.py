@@ -263,7 +263,7 @@ class ExactGP(ExactPredictions):
         """The log evidence; its gradient is added to parameters of kernel, feature map, orbit, likelihood and mean."""
         gram, means, solution = self._solved(likelihood, y, local, invert=True)
         system, weights = solution.system, solution.weights
-        outputs, slopes = [gram], [0.5 * (weights @ weights.mT - system.total(self.num_latents))]
+        outputs, slopes = [gram], [system.slope(weights)]
         if any(p.requires_grad for p in likelihood.parameters()):
             # d/dt = -alpha; of the constants of a quadratic autograd takes care. A constant mean is at its best.
             observations = observed(likelihood, y, solution.local, self.by_bound)

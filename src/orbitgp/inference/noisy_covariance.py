@@ -126,13 +126,14 @@ class NoisyCovariance:
             diagonals.index_add_(1, update.functions, update.parts(inverses[0]).square_().sum(1).mT)
         return diagonals
 
-    def total(self, latents: int) -> Square:
-        """sum_l C_l^-1 over all latent functions, from the inverses."""
-        total = sum(self.inverses[1:], self.inverses[0]) * (latents / len(self.inverses))
+    def slope(self, weights: Float[Tensor, "rows latents"]) -> Square:
+        """dL/dK = 1/2 sum_l (alpha_l alpha_l^T - C_l^-1) with weights alpha_l, from the inverses."""
+        inverse, share = sum(self.inverses[1:], self.inverses[0]), weights.shape[1] / len(self.inverses)
+        slope = torch.addmm(inverse, weights, weights.mT, beta=-0.5 * share, alpha=0.5)
         for update in self.updates:
             parts = update.parts(self.inverses[0]).flatten(0, 1)
-            total.addmm_(parts.mT, parts)
-        return total
+            slope.addmm_(parts.mT, parts, alpha=-0.5)
+        return slope
 
 
 class LowRankCovariance:

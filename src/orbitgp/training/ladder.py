@@ -225,7 +225,7 @@ class Ladder(Run):
     def _tolerance(self, objective: Objective, vector: Vector, rung: Rung) -> float:
         """Nats an iteration, below which a climb ends."""
         enough = min(LEAST_DRAWS, self.rungs[-1].draws or LEAST_DRAWS)
-        is_fine = objective.is_plain or (rung.rows == self.learn_rows and (rung.draws or enough) >= enough)
+        is_fine = objective.is_plain or rung.draws is None or (rung.rows == self.learn_rows and rung.draws >= enough)
         self.learned.set(vector)
         least = _FINE if is_fine else DRAWS_TOLERANCE
         return max(least, _PER_ROW * rung.rows, _FINE * abs(self.draw_shift), objective.resolution())

@@ -326,6 +326,7 @@ class Photographs(harness.Run):
         best = fit(search.inners, targets[some], search.best, 12)
         search.tell("all patches", best, True)
         weights, choice = best.weights.softmax(0).tolist(), search.steps
+        say(f"chosen: {chosen}")  # a run that stops later has not searched in vain
         del search
         clear(device)
         seconds = {"search": time.perf_counter() - begun}
